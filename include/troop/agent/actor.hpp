@@ -73,7 +73,7 @@ struct ActorStatistics {
 ///
 ///     Actor actor(VectorEnvironment<CartPole>({.count = 16}), EigenNetwork(network, seed), sink, parameters, options);
 ///     while (actor.step() == Outcome::ok) {}
-template <env::VectorizedEnvironment Environments, nn::QNetwork Network, ItemSink Sink,
+template <env::VectorizedEnvironment Environments, nn::InferenceNetwork Network, ItemSink Sink,
           ParameterSource Parameters>
 class Actor {
   using Scalar = typename Environments::Scalar;

@@ -53,7 +53,7 @@ struct EvaluationResult {
 ///     Evaluator evaluator(VectorEnvironment<CartPole>({.count = 100, .seed = seed, .stream = "evaluation"}), EigenNetwork(network, seed));
 ///     evaluator.network().set_parameters(parameters);
 ///     double mean = evaluator.evaluate(1).mean();          // 100 episodes
-template <env::VectorizedEnvironment Environments, nn::QNetwork Network>
+template <env::VectorizedEnvironment Environments, nn::InferenceNetwork Network>
 class Evaluator {
  public:
   Evaluator(Environments environments, Network network)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -119,11 +118,11 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
   Outcome step(Deadline deadline = Deadline::never()) {
     if (const Outcome outcome = sample(work_, deadline); outcome != Outcome::ok) return outcome;
     train(work_);
-    replay_.update(work_.batch.keys, work_.priorities);
+    write_back(work_);
     return Outcome::ok;
   }
 
-  /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items.
+  /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items, or empty when the step was not applied.
   void step(const Batch<Record>& batch) { train(batch, work_.priorities); }
   std::span<const float> priorities() const noexcept { return work_.priorities; }
 
@@ -209,13 +208,18 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
 
   void write_back(Pipeline& pipeline) {
     while (auto work = pipeline.trained.pop()) {
-      replay_.update((*work)->batch.keys, (*work)->priorities);
+      write_back(**work);
       pipeline.free.push(std::move(*work));
     }
   }
 
+  void write_back(const Work& work) {
+    if (!work.priorities.empty()) replay_.update(work.batch.keys, work.priorities);
+  }
+
   void train(Work& work) { train(work.batch, work.priorities); }
 
+  /// One step of the network and what is due after it. Leaves no priorities when the step was not applied.
   void train(const Batch<Record>& batch, std::vector<float>& priorities) {
     priorities.resize(batch.size());
     const nn::TrainResult result =
@@ -226,16 +230,14 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
       average(loss_, result.loss, step);
       average(gradient_norm_, result.gradient_norm, step);
       average(mean_q_, result.mean_q, step);
+      for (float& priority : priorities) priority += static_cast<float>(options_.priority_epsilon);
     } else {
+      priorities.clear();
       skipped_.fetch_add(1, std::memory_order_relaxed);
       if (++skipped_in_a_row_ >= options_.max_skipped_steps) {
         throw Error("training has diverged: loss or gradient was not finite in " +
                     std::to_string(skipped_in_a_row_) + " steps in a row");
       }
-    }
-    for (float& priority : priorities) {
-      priority += static_cast<float>(options_.priority_epsilon);
-      if (!std::isfinite(priority)) priority = 1.0f;  // of a step that was not applied
     }
     steps_.store(step, std::memory_order_relaxed);
     if (step % options_.target_interval == 0) network_.sync_target();
