@@ -8,7 +8,13 @@
 
 namespace troop {
 
-/// The version as text, "major.minor.patch".
-inline constexpr const char* kVersion = "0.1.0";
+/// The version as three numbers, e.g. `troop::kVersion.minor`.
+struct Version {
+  int major;
+  int minor;
+  int patch;
+};
+
+inline constexpr Version kVersion{TROOP_VERSION_MAJOR, TROOP_VERSION_MINOR, TROOP_VERSION_PATCH};
 
 }  // namespace troop

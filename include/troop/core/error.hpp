@@ -1,0 +1,88 @@
+/// @file
+/// The exceptions of troop. Thrown at set-up and for misuse; hot loops neither throw nor allocate.
+#pragma once
+
+#include <cmath>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troop {
+
+/// Base of every exception that troop throws on purpose.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A value that is not allowed. The message names the field, the value and what is allowed:
+/// `batch_size: 0 is not allowed; expected an integer from 1 to 65536`.
+class InvalidArgument : public Error {
+ public:
+  InvalidArgument(std::string field, std::string value, std::string expected)
+      : Error(field + ": " + value + " is not allowed; expected " + expected),
+        field_(std::move(field)),
+        value_(std::move(value)),
+        expected_(std::move(expected)) {}
+
+  const std::string& field() const noexcept { return field_; }
+  const std::string& value() const noexcept { return value_; }
+  const std::string& expected() const noexcept { return expected_; }
+
+ private:
+  std::string field_, value_, expected_;
+};
+
+/// Two record layouts, or two networks, that had to be equal and are not. The message names the difference.
+class LayoutMismatch : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A sample was asked of a replay in which no item has a positive priority.
+class EmptyReplay : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file that cannot be read or written, or whose content is damaged or foreign. The message names the file.
+class FileError : public Error {
+ public:
+  FileError(const std::string& path, const std::string& reason) : Error(path + ": " + reason), path_(path) {}
+
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The ways in which a waiting call can end.
+enum class Outcome { ok, timeout, closed };
+
+namespace detail {
+
+template <class Value>
+std::string to_text(const Value& value) {
+  std::ostringstream text;
+  text.precision(9);
+  text << std::boolalpha << value;
+  return text.str();
+}
+
+}  // namespace detail
+
+/// Throws InvalidArgument unless `allowed`. For the validation of options at set-up, not for hot loops.
+template <class Value>
+void require(bool allowed, std::string_view field, const Value& value, std::string_view expected) {
+  if (!allowed) throw InvalidArgument(std::string(field), detail::to_text(value), std::string(expected));
+}
+
+/// Requires a finite number in [low, high].
+inline void require_between(std::string_view field, double value, double low, double high) {
+  require(std::isfinite(value) && value >= low && value <= high, field, value,
+          "a number from " + detail::to_text(low) + " to " + detail::to_text(high));
+}
+
+}  // namespace troop

@@ -1,0 +1,65 @@
+/// @file
+/// Small hash functions: for seeds and fingerprints, and the checksum of files and frames.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace troop {
+
+/// One step of SplitMix64 (Steele, Lea, Flood 2014): advances `state` and returns 64 well-mixed bits.
+constexpr std::uint64_t split_mix(std::uint64_t& state) noexcept {
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+/// 64-bit FNV-1a over `bytes`, continued from `hash`. Not for hostile input.
+constexpr std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = 0xcbf29ce484222325u) noexcept {
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+namespace detail {
+
+/// Four tables for CRC-32C, reflected polynomial 0x82f63b78: entry [k][b] is the checksum of byte b followed
+/// by k zero bytes.
+inline constexpr auto kCrc32cTables = [] {
+  std::array<std::array<std::uint32_t, 256>, 4> tables{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0u);
+    tables[0][byte] = crc;
+  }
+  for (std::size_t k = 1; k < 4; ++k) {
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::uint32_t before = tables[k - 1][byte];
+      tables[k][byte] = (before >> 8) ^ tables[0][before & 0xff];
+    }
+  }
+  return tables;
+}();
+
+}  // namespace detail
+
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of `bytes`, continued from `crc`: `crc32c(b, crc32c(a))` is
+/// that of a followed by b.
+inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0) noexcept {
+  const auto& t = detail::kCrc32cTables;
+  crc = ~crc;
+  const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
+  std::size_t left = bytes.size();
+  for (; left >= 4; left -= 4, p += 4) {
+    crc ^= static_cast<std::uint32_t>(p[0]) | static_cast<std::uint32_t>(p[1]) << 8 |
+           static_cast<std::uint32_t>(p[2]) << 16 | static_cast<std::uint32_t>(p[3]) << 24;
+    crc = t[3][crc & 0xff] ^ t[2][(crc >> 8) & 0xff] ^ t[1][(crc >> 16) & 0xff] ^ t[0][crc >> 24];
+  }
+  for (; left > 0; --left, ++p) crc = (crc >> 8) ^ t[0][(crc ^ *p) & 0xff];
+  return ~crc;
+}
+
+}  // namespace troop

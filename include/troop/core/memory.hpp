@@ -1,0 +1,157 @@
+/// @file
+/// Big aligned blocks of memory, and growable arrays of records.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <troop/core/error.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
+
+namespace troop {
+
+/// Bytes of physical memory of this machine.
+inline std::size_t physical_memory() noexcept {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// `count * bytes`, or InvalidArgument naming `field` when that is more than a process can address.
+inline std::size_t checked_bytes(std::string_view field, std::size_t count, std::size_t bytes) {
+  constexpr std::size_t limit = std::size_t{1} << 46;
+  require(bytes == 0 || count <= limit / bytes, field, count,
+          "at most " + std::to_string(bytes ? limit / bytes : limit));
+  return count * bytes;
+}
+
+/// A block of zeroed memory, aligned to a cache line. Blocks of 4 MiB or more lie on transparent huge pages
+/// where the system grants them (a random access then costs no page-table walk), and their pages are taken
+/// only when first touched. Movable, not copyable.
+class Block {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+  Block() = default;
+
+  /// Throws Error, with the size, when the memory is not to be had.
+  explicit Block(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    if (bytes < 2 * kHugePage) {
+      data_ = static_cast<std::byte*>(
+          std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+      if (data_ == nullptr) fail();
+      std::memset(data_, 0, bytes);
+      return;
+    }
+    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+    void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) fail();
+    map_ = map;
+    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
+                                         kHugePage);
+    madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
+  }
+
+  Block(Block&& other) noexcept { swap(other); }
+  Block& operator=(Block&& other) noexcept {
+    Block(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Block() {
+    if (map_ != nullptr) {
+      munmap(map_, mapped_);
+    } else {
+      std::free(data_);
+    }
+  }
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+  template <class T>
+  std::span<T> as() const noexcept {
+    return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  void swap(Block& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(map_, other.map_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(mapped_, other.mapped_);
+  }
+  [[noreturn]] void fail() const { throw Error("cannot allocate " + std::to_string(bytes_) + " bytes"); }
+
+  std::byte* data_ = nullptr;
+  void* map_ = nullptr;
+  std::size_t bytes_ = 0, mapped_ = 0;
+};
+
+/// A growable array of adjacent records of a layout known at run time. Growing keeps the records and leaves
+/// new ones zeroed; shrinking keeps the memory. Not thread-safe.
+class RecordArray {
+ public:
+  explicit RecordArray(RecordLayout layout, std::size_t size = 0)
+      : layout_(std::make_shared<const RecordLayout>(std::move(layout))) {
+    resize(size);
+  }
+
+  const RecordLayout& layout() const noexcept { return *layout_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  std::size_t capacity() const noexcept { return block_.bytes() / layout_->size(); }
+
+  void resize(std::size_t size) {
+    reserve(size);
+    size_ = size;
+  }
+
+  void reserve(std::size_t size) {
+    if (size <= capacity()) return;
+    Block grown(checked_bytes("size", std::max(size, 2 * capacity()), layout_->size()));
+    if (size_ > 0) std::memcpy(grown.data(), block_.data(), size_ * layout_->size());
+    block_ = std::move(grown);
+  }
+
+  std::byte* data() noexcept { return block_.data(); }
+  const std::byte* data() const noexcept { return block_.data(); }
+  std::byte* record(std::size_t i) noexcept {
+    assert(i < size_);
+    return block_.data() + i * layout_->size();
+  }
+  const std::byte* record(std::size_t i) const noexcept {
+    assert(i < size_);
+    return block_.data() + i * layout_->size();
+  }
+
+  /// The records as those of a type known at compile time; throws LayoutMismatch unless the layouts are
+  /// equal.
+  template <Record T>
+  std::span<const T> as() const {
+    layout_->require_equal(RecordLayout::of<T>());
+    return {reinterpret_cast<const T*>(data()), size_};
+  }
+
+  BatchView view() const { return {*layout_, data(), size_}; }
+
+ private:
+  std::shared_ptr<const RecordLayout> layout_;
+  Block block_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace troop
