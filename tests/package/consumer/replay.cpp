@@ -1,5 +1,5 @@
 #include <troop/version.hpp>
 
 int main() {
-  return troop::kVersion[0] == '\0';
+  return TROOP_VERSION_MAJOR < 0;
 }
