@@ -85,7 +85,7 @@ echo "Installing: $missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {
-  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y "$@" </dev/null >"$log" 2>&1 && return
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" 2>&1 && return
   cat "$log" >&2
   return 1
 }
