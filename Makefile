@@ -9,6 +9,8 @@ export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 bootstrap = @sh cmake/bootstrap.sh
 configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 build = @cmake --build --preset $(PRESET)
+# GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
+launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
 .PHONY: help build run test bench docs format format-check install clean
@@ -39,7 +41,7 @@ test:
 	$(bootstrap) test
 	$(configure)
 	$(build)
-	@ctest --preset $(PRESET)
+	@$(launcher) ctest --preset $(PRESET)
 
 bench:
 	$(bootstrap) bench
