@@ -24,7 +24,6 @@
 #include <troop/core/random.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/transition_batch.hpp>
-#include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::agent {
@@ -93,11 +92,8 @@ struct LearnerStatistics {
 ///     Learner learner(network, replay, limiter, parameters, options);
 ///     while (learner.steps() < 10'000) learner.step();                  // or: learner.run(stop_token);
 template <nn::QNetwork Network, class Replay>
-class Learner;
-
-template <nn::QNetwork Network, class Record, class Storage>
-class Learner<Network, PrioritizedReplay<Record, Storage>> {
-  using Replay = PrioritizedReplay<Record, Storage>;
+class Learner {
+  using Batch = typename Replay::SampledBatch;
 
  public:
   Learner(Network& network, Replay& replay, RateLimiter& limiter, ParameterStore& parameters,
@@ -123,7 +119,7 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
   }
 
   /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items, or empty when the step was not applied.
-  void step(const Batch<Record>& batch) { train(batch, work_.priorities); }
+  void step(const Batch& batch) { train(batch, work_.priorities); }
   std::span<const float> priorities() const noexcept { return work_.priorities; }
 
   /// Makes steps until `stop` is requested, the limiter is closed, or `max_steps` were made in all; sampling, step and write-back overlap. Every step's
@@ -155,7 +151,7 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
 
  private:
   struct Work {
-    Batch<Record> batch;
+    Batch batch;
     std::vector<float> priorities;
   };
 
@@ -220,7 +216,7 @@ class Learner<Network, PrioritizedReplay<Record, Storage>> {
   void train(Work& work) { train(work.batch, work.priorities); }
 
   /// One step of the network and what is due after it. Leaves no priorities when the step was not applied.
-  void train(const Batch<Record>& batch, std::vector<float>& priorities) {
+  void train(const Batch& batch, std::vector<float>& priorities) {
     priorities.resize(batch.size());
     const nn::TrainResult result =
         network_.train_step(nn::TransitionBatch(batch.view()), batch.weights, priorities);

@@ -123,7 +123,8 @@ RunResult train(const Options& options, const nn::Network& architecture) {
 
   // Evaluation and progress.
   auto evaluator = detail::make_evaluator<Environment>(options, network);
-  RunResult result{.seed = options.seed};
+  RunResult result;
+  result.seed = options.seed;
   Progress progress(options.quiet);
   std::uint64_t next_evaluation = options.evaluation_interval, version = 0;
   const auto is_over = [&] {
@@ -205,7 +206,7 @@ RunResult train(const Options& options, const nn::Network& architecture) {
 template <env::Environment Environment>
 int evaluate(const Options& options) {
   const Clock::time_point start = Clock::now();
-  const nn::SavedNetwork saved = nn::load_network(options.evaluate);
+  const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
   const env::Spec spec = Environment().spec();
   const nn::Network expected =
       saved.network.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));

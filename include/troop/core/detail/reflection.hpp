@@ -161,8 +161,15 @@ template <class T>
 struct Named {
   T value;
 };
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-internal"  // for a T of internal linkage
+#endif
 template <class T>
 extern const Named<T> kNamedObject;
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 template <class Pointer>
 struct PointerArgument {
