@@ -41,7 +41,7 @@ struct Options {
 
   ReplayOptions replay{.capacity = 100'000};
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
-  agent::ActorOptions actor;
+  agent::ActorOptions actor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
 
@@ -52,7 +52,7 @@ struct Options {
   double max_seconds = 600.0;  ///< the run gives up after these
 
   std::string output = "network.troop";  ///< where the solved or last network is written; empty: nowhere
-  std::string evaluate;                  ///< a saved network to play instead of training
+  std::string evaluate = {};                 ///< a saved network to play instead of training
   bool quiet = false;                    ///< no progress, only the result
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
