@@ -68,9 +68,11 @@ class BatchView {
  public:
   BatchView(const RecordLayout& layout, const void* data, std::size_t size, std::size_t stride)
       : layout_(&layout), data_(static_cast<const std::byte*>(data)), size_(size), stride_(stride) {
-    require(stride >= layout.size() && stride % layout.alignment() == 0, "stride", stride,
-            "at least the record's size, " + std::to_string(layout.size()) +
-                ", and a multiple of its alignment, " + std::to_string(layout.alignment()));
+    if (stride < layout.size() ||
+        stride % layout.alignment() != 0)  // views are made in hot loops: no strings yet
+      throw InvalidArgument("stride", std::to_string(stride),
+                            "at least the record's size, " + std::to_string(layout.size()) +
+                                ", and a multiple of its alignment, " + std::to_string(layout.alignment()));
   }
 
   /// Adjacent records.

@@ -87,7 +87,7 @@ inline std::string to_string(const Layer& layer) {
 /// - Dueling(0): value W [1, in], b [1], advantage W [actions, in], b [actions].
 ///
 ///     Network network = dueling_mlp({64, 64}).bind({4}, 2);
-///     network.num_parameters();        // 8963
+///     network.num_parameters();        // 8835
 ///     to_string(network);              // "input(4) dense(64) relu dueling(64,2)"
 class Network {
  public:
