@@ -2,7 +2,6 @@
 /// The exceptions of troop. Thrown at set-up and for misuse; hot loops neither throw nor allocate.
 #pragma once
 
-#include <cmath>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -79,10 +78,11 @@ void require(bool allowed, std::string_view field, const Value& value, std::stri
   if (!allowed) throw InvalidArgument(std::string(field), detail::to_text(value), std::string(expected));
 }
 
-/// Requires a finite number in [low, high].
+/// Throws InvalidArgument unless `value` is a number from `low` to `high`.
 inline void require_between(std::string_view field, double value, double low, double high) {
-  require(std::isfinite(value) && value >= low && value <= high, field, value,
-          "a number from " + detail::to_text(low) + " to " + detail::to_text(high));
+  if (value >= low && value <= high) return;
+  throw InvalidArgument(std::string(field), detail::to_text(value),
+                        "a number from " + detail::to_text(low) + " to " + detail::to_text(high));
 }
 
 }  // namespace troop

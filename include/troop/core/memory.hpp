@@ -32,8 +32,10 @@ inline std::size_t physical_memory() noexcept {
 /// `count * bytes`, or InvalidArgument naming `field` when that is more than a process can address.
 inline std::size_t checked_bytes(std::string_view field, std::size_t count, std::size_t bytes) {
   constexpr std::size_t limit = std::size_t{1} << 46;
-  require(bytes == 0 || count <= limit / bytes, field, count,
-          "at most " + std::to_string(bytes ? limit / bytes : limit));
+  if (bytes > 0 && count > limit / bytes) {
+    throw InvalidArgument(std::string(field), std::to_string(count),
+                          "at most " + std::to_string(limit / bytes));
+  }
   return count * bytes;
 }
 

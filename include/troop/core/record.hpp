@@ -41,12 +41,12 @@ struct Field {
 
 /// "observation f32[4]"
 inline std::string to_string(const Field& field) {
-  std::string text = field.name + " " + std::string(name_of(field.dtype));
-  if (field.shape.empty()) return text;
-  text += "[";
+  std::string text = field.name;
+  text.append(" ").append(name_of(field.dtype));
   for (std::size_t i = 0; i < field.shape.size(); ++i)
-    text += (i ? "," : "") + std::to_string(field.shape[i]);
-  return text + "]";
+    text.append(i == 0 ? "[" : ",").append(std::to_string(field.shape[i]));
+  if (!field.shape.empty()) text.append("]");
+  return text;
 }
 
 /// The fields of a record with their places in it, and the record's size.

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -68,11 +69,11 @@ class BatchView {
  public:
   BatchView(const RecordLayout& layout, const void* data, std::size_t size, std::size_t stride)
       : layout_(&layout), data_(static_cast<const std::byte*>(data)), size_(size), stride_(stride) {
-    if (stride < layout.size() ||
-        stride % layout.alignment() != 0)  // views are made in hot loops: no strings yet
+    if (stride < layout.size() || stride % layout.alignment() != 0) {
       throw InvalidArgument("stride", std::to_string(stride),
                             "at least the record's size, " + std::to_string(layout.size()) +
                                 ", and a multiple of its alignment, " + std::to_string(layout.alignment()));
+    }
   }
 
   /// Adjacent records.
@@ -99,8 +100,10 @@ class BatchView {
   template <Element T>
   MatrixView<const T> field(std::string_view name) const {
     const Field& field = layout_->field(name);
-    require(field.dtype == dtype_of<T>(), std::string(name) + ".dtype", name_of(field.dtype),
-            name_of(dtype_of<T>()));
+    if (field.dtype != dtype_of<T>()) {
+      throw InvalidArgument(std::string(name) + ".dtype", std::string(name_of(field.dtype)),
+                            std::string(name_of(dtype_of<T>())));
+    }
     return {reinterpret_cast<const T*>(data_ + field.offset), size_, field.count(), stride_};
   }
 

@@ -161,8 +161,15 @@ template <class T>
 struct Named {
   T value;
 };
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-internal"  // for a T of internal linkage
+#endif
 template <class T>
-extern const Named<T> named_object;
+extern const Named<T> kNamedObject;
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 template <class Pointer>
 struct PointerArgument {
@@ -181,7 +188,7 @@ consteval std::string_view pretty_name() {
 }
 
 /// The member's name is the last identifier inside the braces of the template argument's pretty name:
-/// "... {(& named_object<T>.Named<T>::value.T::name)} ..." with GCC, "... {&named_object.value.name} ..."
+/// "... {(& kNamedObject<T>.Named<T>::value.T::name)} ..." with GCC, "... {&kNamedObject.value.name} ..."
 /// with Clang.
 constexpr std::string_view last_identifier(std::string_view text) {
   text = text.substr(0, text.rfind('}'));
@@ -199,7 +206,7 @@ template <class T>
 constexpr std::array<std::string_view, kMemberCount<T>> member_names() {
   return []<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<std::string_view, sizeof...(I)>{last_identifier(
-        pretty_name<PointerArgument{std::addressof(std::get<I>(tie_members(named_object<T>.value)))}>())...};
+        pretty_name<PointerArgument{std::addressof(std::get<I>(tie_members(kNamedObject<T>.value)))}>())...};
   }
   (std::make_index_sequence<kMemberCount<T>>());
 }

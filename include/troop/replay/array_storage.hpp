@@ -1,0 +1,80 @@
+/// @file
+/// The plain storage of a replay: one block of memory, one record after another.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <troop/core/error.hpp>
+#include <troop/core/memory.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
+
+namespace troop {
+
+/// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
+struct DynamicRecord;
+
+/// What a replay asks of the place that holds its items: `capacity` slots of records of one layout.
+///
+/// `write` stores adjacent records of a batch into adjacent slots, `read` copies one slot's record out. Both
+/// may throw nothing. Calls for different slots may come from several threads at once; the replay sees to it
+/// that no slot is written while it is read or written.
+template <class S>
+concept ReplayStorage = requires(S& storage, const S& constant, std::size_t slot, const BatchView& batch,
+                                 std::byte* record) {
+  { constant.layout() } -> std::same_as<const RecordLayout&>;
+  { constant.capacity() } -> std::same_as<std::size_t>;
+  { storage.write(slot, batch) }
+  noexcept;
+  { constant.read(slot, record) }
+  noexcept;
+  { constant.prefetch(slot) }
+  noexcept;
+};
+
+/// Keeps each record whole in one block: a random read touches one place in memory. Costs the record's size a
+/// slot and nothing else; the pages of the block are taken as they are first written.
+class ArrayStorage {
+ public:
+  /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had.
+  ArrayStorage(std::size_t capacity, RecordLayout layout)
+      : layout_(std::move(layout)),
+        capacity_(capacity),
+        block_(checked_bytes("capacity", capacity, layout_.size())) {}
+
+  const RecordLayout& layout() const noexcept { return layout_; }
+  std::size_t capacity() const noexcept { return capacity_; }
+
+  /// Stores `batch` into the slots [slot, slot + batch.size()).
+  void write(std::size_t slot, const BatchView& batch) noexcept {
+    const std::size_t bytes = layout_.size();
+    std::byte* to = block_.data() + slot * bytes;
+    if (batch.stride() == bytes) {
+      std::memcpy(to, batch.data(), batch.size() * bytes);
+    } else {
+      for (std::size_t i = 0; i < batch.size(); ++i) std::memcpy(to + i * bytes, batch.record(i), bytes);
+    }
+  }
+
+  void read(std::size_t slot, std::byte* record) const noexcept {
+    std::memcpy(record, block_.data() + slot * layout_.size(), layout_.size());
+  }
+
+  /// Hints that `slot` is about to be read.
+  void prefetch(std::size_t slot) const noexcept {
+    const std::byte* record = block_.data() + slot * layout_.size();
+    __builtin_prefetch(record);
+    __builtin_prefetch(record + layout_.size() - 1);
+  }
+
+ private:
+  RecordLayout layout_;
+  std::size_t capacity_;
+  Block block_;
+};
+
+}  // namespace troop

@@ -1,0 +1,131 @@
+/// @file
+/// Arithmetic on the 16 children of a sum-tree node, with AVX-512 or without, with the same result to the
+/// last bit.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
+
+namespace troop::detail {
+
+/// Children of a node.
+inline constexpr std::size_t kFanout = 16;
+
+/// The children of one node. The memory that they are read from is aligned to a cache line.
+///
+/// Prefix sums are those of two halves of eight, each by three rounds of adding the element 1, 2 and 4 places
+/// before (Hillis and Steele 1986), then the first half's total is added to the second half; the last of them
+/// is the node's sum. Both versions below add in just this order. Rounding can make a prefix smaller than the
+/// one before it by an ulp, so a child is chosen by two conditions, "prefix > mass" and "child > 0": a child
+/// of zero is out of reach whatever the rounding.
+class PlainNode {
+ public:
+  template <class Value>
+  explicit PlainNode(const Value* children) noexcept {
+    for (std::size_t i = 0; i < kFanout; ++i) child_[i] = static_cast<double>(children[i]);
+  }
+
+  double sum() const noexcept {
+    const auto half = [](const double* x) {
+      return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    };
+    return half(child_ + 8) + half(child_);
+  }
+
+  /// The child on which `mass` falls; leaves in `mass` what remains within the child.
+  unsigned select(double& mass) const noexcept {
+    double prefix[kFanout];
+    for (std::size_t i = 0; i < kFanout; ++i) prefix[i] = child_[i];
+    for (double* half : {prefix, prefix + 8}) {
+      for (std::size_t step = 1; step < 8; step *= 2) {
+        for (std::size_t i = 7; i >= step; --i) half[i] += half[i - step];
+      }
+    }
+    for (std::size_t i = 8; i < kFanout; ++i) prefix[i] += prefix[7];
+    unsigned chosen = 0;
+    for (unsigned i = 0; i < kFanout; ++i) {
+      if (!(child_[i] > 0.0)) continue;
+      chosen = i;
+      if (prefix[i] > mass) break;
+    }
+    const double rest = chosen == 0 ? mass : mass - prefix[chosen - 1];
+    mass = rest > 0.0 ? rest : 0.0;
+    return chosen;
+  }
+
+ private:
+  double child_[kFanout];
+};
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+
+class Avx512Node {
+ public:
+  explicit Avx512Node(const float* children) noexcept
+      : low_(__builtin_convertvector(*reinterpret_cast<const EightFloats*>(children), Eight)),
+        high_(__builtin_convertvector(*reinterpret_cast<const EightFloats*>(children + 8), Eight)) {}
+  explicit Avx512Node(const double* children) noexcept
+      : low_(*reinterpret_cast<const Eight*>(children)),
+        high_(*reinterpret_cast<const Eight*>(children + 8)) {}
+
+  double sum() const noexcept { return sum_half(high_) + sum_half(low_); }
+
+  unsigned select(double& mass) const noexcept {
+    struct alignas(64) {
+      Eight none{}, first, second;
+    } before;
+    before.first = prefix_half(low_);
+    before.second = prefix_half(high_) + before.first[7];
+    const unsigned alive = bits_of(low_ > 0.0) | bits_of(high_ > 0.0) << 8;
+    const unsigned beyond = alive & (bits_of(before.first > mass) | bits_of(before.second > mass) << 8);
+    const unsigned child = beyond != 0 ? static_cast<unsigned>(std::countr_zero(beyond))
+                                       : static_cast<unsigned>(std::bit_width(alive | 1u)) - 1u;
+    double earlier;  // the sum of the children before
+    std::memcpy(&earlier, reinterpret_cast<const std::byte*>(&before) + (child + 7) * sizeof(double),
+                sizeof(double));
+    const double rest = mass - earlier;
+    mass = rest > 0.0 ? rest : 0.0;
+    return child;
+  }
+
+ private:
+  using Eight [[gnu::vector_size(64), gnu::may_alias]] = double;
+  using EightFloats [[gnu::vector_size(32), gnu::may_alias]] = float;
+  using EightMasks [[gnu::vector_size(64)]] = std::int64_t;
+
+  static unsigned bits_of(EightMasks mask) noexcept {
+    return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask));
+  }
+
+  static Eight prefix_half(Eight x) noexcept {
+    const Eight zero{};
+    x += __builtin_shufflevector(zero, x, 7, 8, 9, 10, 11, 12, 13, 14);
+    x += __builtin_shufflevector(zero, x, 6, 7, 8, 9, 10, 11, 12, 13);
+    return x + __builtin_shufflevector(zero, x, 4, 5, 6, 7, 8, 9, 10, 11);
+  }
+
+  static double sum_half(Eight x) noexcept {
+    x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+    x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+    return x[0] + x[4];
+  }
+
+  Eight low_, high_;
+};
+
+using WideNode = Avx512Node;
+
+#else
+
+using WideNode = PlainNode;
+
+#endif
+
+}  // namespace troop::detail

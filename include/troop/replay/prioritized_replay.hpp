@@ -1,0 +1,500 @@
+/// @file
+/// The prioritized replay: items are kept, drawn in proportion to their priorities, and given new priorities.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <troop/core/error.hpp>
+#include <troop/core/memory.hpp>
+#include <troop/core/random.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
+#include <troop/replay/array_storage.hpp>
+#include <troop/replay/sum_tree.hpp>
+
+namespace troop {
+
+/// The number of an inserted item: grows by one for each insert and is never given again.
+using Key = std::uint64_t;
+
+struct ReplayOptions {
+  /// Most items held at once (hard capacity): a further insert evicts the oldest item.
+  std::size_t capacity = 1'000'000;
+  /// `trim()` evicts the oldest items down to this number; 0 means `capacity`. Between two trims inserts go
+  /// beyond it, as in Ape-X.
+  std::size_t soft_capacity = 0;
+  /// Exponent of the priorities, at least 0: 0 draws uniformly among the items of positive priority, 1 in
+  /// proportion to the priorities.
+  double alpha = 0.6;
+
+  /// Throws InvalidArgument naming the field.
+  void validate() const {
+    require(capacity >= 1 && capacity <= SumTree::kMaxCapacity, "capacity", capacity,
+            "an integer from 1 to 2^40");
+    require(soft_capacity <= capacity, "soft_capacity", soft_capacity,
+            "at most capacity, " + std::to_string(capacity) + ", or 0");
+    require_between("alpha", alpha, 0.0, 10.0);
+  }
+};
+
+/// How the draws of one sample are spread.
+enum class Draws {
+  stratified,  ///< one draw from each n-th part of the total priority: the same expectation, less variance
+  independent  ///< each draw from the whole
+};
+
+struct SampleOptions {
+  /// Exponent of the importance-sampling weights, at least 0: 1 corrects the bias of prioritized draws in
+  /// full, 0 not at all.
+  double beta = 0.4;
+  Draws draws = Draws::stratified;
+
+  void validate() const { require_between("beta", beta, 0.0, 10.0); }
+};
+
+/// Counters since construction, and the present state.
+struct ReplayStatistics {
+  std::size_t size = 0;  ///< items held
+  std::size_t capacity = 0;
+  std::size_t soft_capacity = 0;
+  double total_priority = 0.0;      ///< sum of priority^alpha
+  std::uint64_t inserts = 0;        ///< items added
+  std::uint64_t evictions = 0;      ///< items that had to go, `trimmed` ones included
+  std::uint64_t trimmed = 0;        ///< items evicted by `trim`
+  std::uint64_t samples = 0;        ///< items drawn
+  std::uint64_t redraws = 0;        ///< draws repeated because the item was overwritten while it was copied
+  std::uint64_t updates = 0;        ///< priorities applied
+  std::uint64_t stale_updates = 0;  ///< priorities for items that were gone already
+};
+
+/// What `sample` fills. May be used again and again; memory grows to the largest batch and stays.
+template <class Record>
+class Batch {
+ public:
+  std::size_t size() const noexcept { return keys.size(); }
+
+  /// The records as one block, whatever their type.
+  BatchView view() const { return array_->view(); }
+
+  /// The records, adjacent to each other.
+  std::span<const Record> records() const requires(!std::is_same_v<Record, DynamicRecord>) {
+    return {reinterpret_cast<const Record*>(array_->data()), array_->size()};
+  }
+
+  std::vector<Key> keys;
+  std::vector<double> probabilities;  ///< P(i) = p_i^alpha / sum_k p_k^alpha at the time of the draw
+  std::vector<float> weights;         ///< w_i = (N P(i))^-beta / max_j w_j over the batch, at most 1
+
+ private:
+  template <class, class>
+  friend class PrioritizedReplay;
+
+  std::unique_ptr<RecordArray> array_;
+  std::vector<double> masses_;
+  std::vector<std::size_t> slots_;
+  std::vector<std::size_t> pending_;
+};
+
+/// Keeps up to `capacity` items and draws them with probability P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et
+/// al. 2015, arXiv:1511.05952, equation 1), oldest items going first.
+///
+/// - Keys are the numbers of inserts, from 0. A priority update that comes after its item was evicted is
+/// recognised by the key, counted, and
+///   not applied to the newcomer in the same place.
+/// - A priority of 0 keeps the item but never draws it. A priority so small that its power underflows counts
+/// as the smallest positive float.
+///   Priorities that are NaN, infinite, negative, or whose power overflows are refused with an error that
+///   names the item; nothing of that call is applied.
+/// - A sample may hold an item more than once.
+///
+/// Thread-safe: any number of threads may call anything. One lock guards the tree; a call with small records
+/// copies them under it (a few microseconds for a batch of 512). Records of 1 KiB or more are copied outside:
+/// writers and samplers then only exclude each other on the same 64th part of the slots, and an item that was
+/// overwritten while a sampler was about to copy it is drawn anew, never returned torn.
+///
+/// Costs of a batch of n: add, sample and update are O(n log16 capacity). Memory: the record and about 5
+/// bytes an item (13 from 1 KiB on).
+///
+///     PrioritizedReplay<Transition> replay({.capacity = 1'000'000, .alpha = 0.6});
+///     replay.add(transitions, priorities);                              // spans
+///     auto batch = replay.sample(512, {.beta = 0.4}, random);           // batch.records(), .weights, .keys
+///     replay.update(batch.keys, new_priorities);
+template <class Record, class Storage = ArrayStorage>
+class PrioritizedReplay {
+  static constexpr bool kDynamic = std::is_same_v<Record, DynamicRecord>;
+  static_assert(ReplayStorage<Storage>,
+                "Storage must have layout(), capacity(), and noexcept write, read and prefetch");
+
+ public:
+  using SampledBatch = Batch<Record>;
+
+  /// Records of a type known at compile time.
+  explicit PrioritizedReplay(const ReplayOptions& options) requires(!kDynamic)
+      : PrioritizedReplay(options, RecordLayout::of<Record>()) {}
+
+  /// Records of any layout. Throws InvalidArgument for bad options, Error when the memory is not to be had,
+  /// and LayoutMismatch when `layout` is not that of `Record`.
+  PrioritizedReplay(const ReplayOptions& options, RecordLayout layout)
+      : options_((options.validate(), options)),
+        storage_(options.capacity, std::move(layout)),
+        tree_(options.capacity),
+        large_records_(storage_.layout().size() >= kLargeRecord ? options.capacity : 0) {
+    if constexpr (!kDynamic) storage_.layout().require_equal(RecordLayout::of<Record>());
+    if (options_.soft_capacity == 0) options_.soft_capacity = options_.capacity;
+  }
+
+  PrioritizedReplay(const PrioritizedReplay&) = delete;
+  PrioritizedReplay& operator=(const PrioritizedReplay&) = delete;
+
+  const ReplayOptions& options() const noexcept { return options_; }
+  const RecordLayout& layout() const noexcept { return storage_.layout(); }
+  std::size_t capacity() const noexcept { return options_.capacity; }
+
+  /// Items held.
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return size_unlocked();
+  }
+
+  /// Adds a batch; item i gets the key `returned key + i`. Evicts the oldest items when the replay is full.
+  ///
+  /// Throws InvalidArgument when the numbers of records and priorities differ or a priority is not allowed,
+  /// LayoutMismatch when the records are not of the replay's layout; then nothing was added.
+  Key add(const BatchView& records, std::span<const float> priorities) {
+    if (records.layout().fingerprint() != layout().fingerprint()) records.layout().require_equal(layout());
+    require_as_many(priorities.size(), records.size(), "records");
+    Powers powers(*this, priorities);
+    return large_records_.empty() ? add_small(records, powers.values) : add_large(records, powers.values);
+  }
+
+  Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kDynamic) {
+    return add(BatchView(layout(), records.data(), records.size()), priorities);
+  }
+
+  /// Adds one item. Batches are much cheaper.
+  Key add(const Record& record, float priority) requires(!kDynamic) {
+    return add(std::span(&record, 1), std::span(&priority, 1));
+  }
+
+  /// Draws `count` items into `batch`, each with its probability, whatever was drawn before.
+  ///
+  /// Throws InvalidArgument for a count of 0 or a bad beta, EmptyReplay when no item has a positive priority.
+  void sample(std::size_t count, const SampleOptions& options, Random& random, Batch<Record>& batch) {
+    require(count >= 1 && count <= kMaxBatch, "count", count, "an integer from 1 to 2^24");
+    options.validate();
+    prepare(batch, count);
+    const bool stratified = options.draws == Draws::stratified;
+    for (std::size_t i = 0; i < count; ++i) {
+      batch.masses_[i] = stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(count)
+                                    : random.uniform();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      const double total = tree_.total();
+      if (!(total > 0.0)) {
+        throw EmptyReplay(size_unlocked() == 0 ? "sample from an empty replay"
+                                               : "sample from a replay in which every item has priority 0");
+      }
+      for (double& mass : batch.masses_) mass *= total;
+      tree_.find(batch.masses_, batch.slots_);
+      for (std::size_t i = 0; i < count; ++i) record_draw(batch, i, total);
+      if (large_records_.empty()) {
+        for (std::size_t i = 0; i < count; ++i) {
+          if (i + kAhead < count) storage_.prefetch(batch.slots_[i + kAhead]);
+          storage_.read(batch.slots_[i], batch.array_->record(i));
+        }
+      }
+      statistics_.samples += count;
+    }
+    if (!large_records_.empty()) copy_large(batch, random, stratified);
+    weigh(batch, options.beta);
+  }
+
+  Batch<Record> sample(std::size_t count, const SampleOptions& options, Random& random) {
+    Batch<Record> batch;
+    sample(count, options, random, batch);
+    return batch;
+  }
+
+  /// Gives items new priorities; of a key that is named twice the last priority stays. Returns how many of
+  /// the items were gone already.
+  ///
+  /// Throws InvalidArgument when the numbers differ, a priority is not allowed, or a key was never given;
+  /// then nothing was applied.
+  std::size_t update(std::span<const Key> keys, std::span<const float> priorities) {
+    require_as_many(priorities.size(), keys.size(), "keys");
+    Powers powers(*this, priorities);
+    powers.slots.reserve(keys.size());
+    const std::lock_guard lock(mutex_);
+    for (const Key key : keys) require(key < next_key_, "key", key, "the key of an item that was added");
+    std::size_t live = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] < oldest_key_) continue;
+      powers.slots.push_back(slot_of(keys[i]));
+      powers.values[live++] = powers.values[i];
+    }
+    tree_.set(powers.slots, std::span(powers.values).first(live));
+    const std::size_t stale = keys.size() - live;
+    statistics_.updates += live;
+    statistics_.stale_updates += stale;
+    return stale;
+  }
+
+  /// Evicts the oldest items beyond the soft capacity and returns how many. Ape-X calls it every 100 learner
+  /// steps.
+  std::size_t trim() {
+    const std::lock_guard lock(mutex_);
+    const std::size_t held = size_unlocked();
+    const std::size_t excess = held > options_.soft_capacity ? held - options_.soft_capacity : 0;
+    evict(excess);
+    statistics_.trimmed += excess;
+    return excess;
+  }
+
+  /// Evicts everything. Keys go on from where they were.
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    evict(size_unlocked());
+  }
+
+  ReplayStatistics statistics() const {
+    const std::lock_guard lock(mutex_);
+    ReplayStatistics result = statistics_;
+    result.size = size_unlocked();
+    result.capacity = options_.capacity;
+    result.soft_capacity = options_.soft_capacity;
+    result.total_priority = tree_.total();
+    result.inserts = next_key_;
+    result.evictions = oldest_key_;
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t kMaxBatch = std::size_t{1} << 24;
+  static constexpr std::size_t kLargeRecord =
+      1024;  // bytes from which records are copied outside the tree's lock
+  static constexpr std::size_t kStripes = 64;
+  static constexpr std::size_t kAhead = 8;  // records prefetched while one is copied
+
+  /// Guards the slots of large records: a slot belongs to the stripe of its group of 16, so that a batch of
+  /// adjacent writes takes few locks.
+  struct LargeRecords {
+    explicit LargeRecords(std::size_t capacity)
+        : written(capacity, kNever), stripes(capacity > 0 ? kStripes : 0) {}
+    bool empty() const noexcept { return written.empty(); }
+    std::shared_mutex& stripe(std::size_t slot) noexcept { return stripes[slot / 16 % kStripes]; }
+
+    static constexpr Key kNever = std::numeric_limits<Key>::max();
+    std::vector<Key> written;  // the key whose record is in the slot; guarded by the slot's stripe
+    std::vector<std::shared_mutex> stripes;
+  };
+
+  /// Checked priorities raised to alpha.
+  struct Powers {
+    Powers(const PrioritizedReplay& replay, std::span<const float> priorities)
+        : values(scratch().values), slots(scratch().slots) {
+      values.resize(priorities.size());
+      slots.clear();
+      const auto alpha = static_cast<float>(replay.options_.alpha);
+      for (std::size_t i = 0; i < priorities.size(); ++i) {
+        const float priority = priorities[i];
+        if (!(priority >= 0.0f) || !std::isfinite(priority))
+          refuse(i, priority, "a finite number that is not negative");
+        const float power = priority > 0.0f ? std::pow(priority, alpha) : 0.0f;
+        if (!std::isfinite(power))
+          refuse(i, priority, "a number whose power alpha is finite in single precision");
+        values[i] = priority > 0.0f ? std::max(power, std::numeric_limits<float>::min()) : 0.0f;
+      }
+    }
+    [[noreturn]] static void refuse(std::size_t i, float priority, const char* expected) {
+      throw InvalidArgument("priorities[" + std::to_string(i) + "]", detail::to_text(priority), expected);
+    }
+    struct Scratch {
+      std::vector<float> values;
+      std::vector<std::size_t> slots;
+    };
+    static Scratch& scratch() {
+      thread_local Scratch instance;
+      return instance;
+    }
+    std::vector<float>& values;
+    std::vector<std::size_t>& slots;
+  };
+
+  static void require_as_many(std::size_t priorities, std::size_t wanted, const char* of_what) {
+    if (priorities == wanted) return;
+    throw InvalidArgument("priorities", std::to_string(priorities),
+                          "one for each of " + std::to_string(wanted) + " " + of_what);
+  }
+
+  std::size_t slot_of(Key key) const noexcept { return static_cast<std::size_t>(key % options_.capacity); }
+  std::size_t size_unlocked() const noexcept { return static_cast<std::size_t>(next_key_ - oldest_key_); }
+
+  /// The key of the item in a slot that is not empty: the newest one that falls on it.
+  Key key_of(std::size_t slot) const noexcept {
+    const std::size_t newest = slot_of(next_key_ - 1);
+    return next_key_ - 1 - (newest >= slot ? newest - slot : newest + options_.capacity - slot);
+  }
+
+  /// Calls `f(slot, first, count)` for the one or two runs of adjacent slots of `count` keys from `key` on.
+  template <class F>
+  void for_runs(Key key, std::size_t count, F&& f) {
+    for (std::size_t done = 0; done < count;) {
+      const std::size_t slot = slot_of(key + done);
+      const std::size_t run = std::min(count - done, options_.capacity - slot);
+      f(slot, done, run);
+      done += run;
+    }
+  }
+
+  /// Sets the priorities of the oldest `count` items to zero and forgets them.
+  void evict(std::size_t count) {
+    for_runs(oldest_key_, count,
+             [&](std::size_t slot, std::size_t, std::size_t run) { tree_.fill(slot, run, 0.0f); });
+    oldest_key_ += count;
+  }
+
+  /// Takes keys for `count` items, at most `capacity`; their slots may still hold older items.
+  Key take_keys(std::size_t count) {
+    const Key first = next_key_;
+    next_key_ += count;
+    if (next_key_ - oldest_key_ > options_.capacity) oldest_key_ = next_key_ - options_.capacity;
+    return first;
+  }
+
+  Key add_small(const BatchView& records, std::span<const float> powers) {
+    const std::lock_guard lock(mutex_);
+    const Key first = next_key_;
+    for (std::size_t done = 0; done < records.size();) {
+      const std::size_t count = std::min(records.size() - done, options_.capacity);
+      const Key key = take_keys(count);
+      for_runs(key, count, [&](std::size_t slot, std::size_t offset, std::size_t run) {
+        storage_.write(slot, records.records(done + offset, run));
+        tree_.set_range(slot, powers.subspan(done + offset, run));
+      });
+      done += count;
+    }
+    return first;
+  }
+
+  /// Takes the keys and empties the slots under the lock, copies outside, then publishes the priorities of
+  /// what is still live.
+  Key add_large(const BatchView& records, std::span<const float> powers) {
+    Key first;
+    std::size_t skip;  // records of a batch larger than the replay that are evicted by the batch itself
+    {
+      const std::lock_guard lock(mutex_);
+      first = next_key_;
+      skip = records.size() - std::min(records.size(), options_.capacity);
+      next_key_ += skip;
+      oldest_key_ = std::max(oldest_key_, next_key_ > options_.capacity ? next_key_ - options_.capacity : 0);
+      const std::size_t count = records.size() - skip;
+      const Key key = take_keys(count);
+      for_runs(key, count,
+               [&](std::size_t slot, std::size_t, std::size_t run) { tree_.fill(slot, run, 0.0f); });
+    }
+    for (std::size_t i = skip; i < records.size(); ++i) {
+      const Key key = first + i;
+      const std::size_t slot = slot_of(key);
+      const std::unique_lock lock(large_records_.stripe(slot));
+      Key& written = large_records_.written[slot];
+      if (written != LargeRecords::kNever && written > key) continue;  // overtaken by a later round
+      storage_.write(slot, records.records(i, 1));
+      written = key;
+    }
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = skip; i < records.size();) {
+      if (first + i < oldest_key_) {
+        ++i;
+        continue;
+      }
+      const std::size_t slot = slot_of(first + i);
+      const std::size_t run = std::min(records.size() - i, options_.capacity - slot);
+      tree_.set_range(slot, powers.subspan(i, run));
+      i += run;
+    }
+    return first;
+  }
+
+  void prepare(Batch<Record>& batch, std::size_t count) {
+    if (batch.array_ == nullptr || batch.array_->layout() != layout())
+      batch.array_ = std::make_unique<RecordArray>(layout());
+    batch.array_->resize(count);
+    batch.keys.resize(count);
+    batch.probabilities.resize(count);
+    batch.weights.resize(count);
+    batch.masses_.resize(count);
+    batch.slots_.resize(count);
+  }
+
+  void record_draw(Batch<Record>& batch, std::size_t i, double total) const noexcept {
+    batch.keys[i] = key_of(batch.slots_[i]);
+    batch.probabilities[i] = static_cast<double>(tree_[batch.slots_[i]]) / total;
+  }
+
+  /// Copies the drawn records under their stripes' locks; those that were overwritten since the draw are
+  /// drawn again.
+  void copy_large(Batch<Record>& batch, Random& random, bool stratified) {
+    auto& pending = batch.pending_;
+    pending.resize(batch.size());
+    for (std::size_t i = 0; i < pending.size(); ++i) pending[i] = i;
+    while (true) {
+      std::erase_if(pending, [&](std::size_t i) {
+        const std::size_t slot = batch.slots_[i];
+        const std::shared_lock lock(large_records_.stripe(slot));
+        if (large_records_.written[slot] != batch.keys[i]) return false;
+        storage_.read(slot, batch.array_->record(i));
+        return true;
+      });
+      if (pending.empty()) return;
+      const std::lock_guard lock(mutex_);
+      const double total = tree_.total();
+      if (!(total > 0.0)) throw EmptyReplay("every item was evicted while a sample was being copied");
+      for (const std::size_t i : pending) {
+        const double part =
+            stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(batch.size())
+                       : random.uniform();
+        batch.slots_[i] = tree_.find(part * total);
+        record_draw(batch, i, total);
+      }
+      statistics_.redraws += pending.size();
+    }
+  }
+
+  /// w_i = (N P(i))^-beta / max_j w_j = (P(i) / min_j P(j))^-beta: N and the total cancel.
+  static void weigh(Batch<Record>& batch, double beta) {
+    const double smallest = *std::min_element(batch.probabilities.begin(), batch.probabilities.end());
+    const auto exponent = static_cast<float>(-beta);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      batch.weights[i] = std::pow(static_cast<float>(batch.probabilities[i] / smallest), exponent);
+    }
+  }
+
+  ReplayOptions options_;
+  Storage storage_;
+
+  mutable std::mutex
+      mutex_;  // guards the members down to large_records_; taken before a stripe never, after a stripe never
+  SumTree tree_;
+  Key next_key_ = 0, oldest_key_ = 0;
+  ReplayStatistics statistics_;
+
+  LargeRecords large_records_;
+};
+
+}  // namespace troop
