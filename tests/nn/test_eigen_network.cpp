@@ -17,7 +17,7 @@
 #include <troop/core/view.hpp>
 #include <troop/nn/eigen_network.hpp>
 
-#include "../support/allocation_counter.hpp"
+#include "allocation_counter.hpp"
 
 using namespace troop::nn;
 using troop::BatchView;

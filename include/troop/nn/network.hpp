@@ -165,10 +165,15 @@ class Network {
   /// Canonical text, bound or not; see `parse_network`.
   std::string describe() const {
     std::string text;
-    for (std::size_t i = 0; i < input_shape_.size(); ++i)
-      text += (i == 0 ? "input(" : ",") + std::to_string(input_shape_[i]);
+    for (std::size_t i = 0; i < input_shape_.size(); ++i) {
+      text += i == 0 ? "input(" : ",";
+      text += std::to_string(input_shape_[i]);
+    }
     if (!text.empty()) text += ")";
-    for (const Layer& layer : layers_) text += (text.empty() ? "" : " ") + to_string(layer);
+    for (const Layer& layer : layers_) {
+      if (!text.empty()) text += ' ';
+      text += to_string(layer);
+    }
     if (is_bound()) {  // the head is last
       if (text.back() == ')') {
         text.back() = ',';
