@@ -1,0 +1,73 @@
+# A thin front for CMake: each verb brings in what it needs, configures build/$(PRESET), builds and runs.
+PRESET ?= release
+SEED ?=
+ARGS ?=
+PEERS ?=
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
+
+bootstrap = @sh cmake/bootstrap.sh
+configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
+build = @cmake --build --preset $(PRESET)
+# GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
+launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
+sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
+
+.PHONY: help build run test bench docs format format-check install clean
+
+help:
+	@echo 'make build           compile the examples'
+	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
+	@echo 'make test            compile everything, run all tests'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build'
+	@echo 'make bench           measure; PEERS="..." adds rivals; the result is build/bench.json'
+	@echo 'make docs            reference manual in build/docs/html'
+	@echo 'make format          apply .clang-format; format-check only looks'
+	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
+	@echo 'make clean           remove build/'
+
+build:
+	$(bootstrap) run
+	$(configure)
+	$(build) --target examples
+
+run:
+	$(bootstrap) run
+	$(configure)
+	$(build) --target cart_pole
+	@build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+test:
+	$(bootstrap) test
+	$(configure)
+	$(build)
+	@$(launcher) ctest --preset $(PRESET)
+
+bench:
+	$(bootstrap) bench
+	$(configure)
+	$(build) --target benchmarks
+	@python3 bench/compare.py --build build/$(PRESET) --peers "$(PEERS)" --output build/bench.json
+
+docs: PRESET = docs
+docs:
+	$(bootstrap) docs
+	$(configure)
+	$(build)
+
+format:
+	$(bootstrap) format
+	@$(sources) | xargs clang-format -i
+
+format-check:
+	$(bootstrap) format
+	@$(sources) | xargs clang-format --dry-run --Werror
+
+install: PREFIX ?= /usr/local
+install:
+	$(bootstrap) run
+	$(configure)
+	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
+
+clean:
+	@rm -rf build

@@ -1,0 +1,28 @@
+# What troop's own programs are compiled with. Nobody who uses the library inherits any of it: programs link
+# troop_developer privately and the target is not exported.
+include(CheckCXXCompilerFlag)
+
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(TROOP_CCACHE ccache)
+  mark_as_advanced(TROOP_CCACHE)
+  if(TROOP_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${TROOP_CCACHE}")
+  endif()
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+add_library(troop_developer INTERFACE)
+target_compile_options(troop_developer INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-align -Wcast-qual -Wextra-semi -Wformat=2
+  -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual -Wundef -Wunused
+  # Clang counts this one into -Wconversion, GCC does not; sizes and Eigen's signed indices meet too often.
+  $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion>
+  $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-branches;-Wduplicated-cond;-Wlogical-op>
+  $<$<BOOL:${TROOP_WERROR}>:-Werror>)
+
+if(TROOP_NATIVE)
+  check_cxx_compiler_flag(-march=native TROOP_HAS_MARCH_NATIVE)
+  if(TROOP_HAS_MARCH_NATIVE)
+    target_compile_options(troop_developer INTERFACE -march=native)
+  endif()
+endif()

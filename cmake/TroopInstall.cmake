@@ -1,0 +1,23 @@
+# Headers and package files, all in the install component `devel`. Nothing here depends on the processor, and every
+# path in the package is relative to it: the installed tree may be moved.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/troop")
+foreach(component IN LISTS troop_components)
+  if(TARGET troop_${component})
+    install(TARGETS troop_${component} EXPORT troop-${component}
+            FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT devel)
+    install(EXPORT troop-${component} NAMESPACE troop:: FILE troop-${component}.cmake
+            DESTINATION "${package_dir}" COMPONENT devel)
+  endif()
+endforeach()
+
+configure_package_config_file(cmake/troopConfig.cmake.in "${PROJECT_BINARY_DIR}/troopConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/troopConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES "${PROJECT_BINARY_DIR}/troopConfig.cmake" "${PROJECT_BINARY_DIR}/troopConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/troopComponents.cmake"
+        DESTINATION "${package_dir}" COMPONENT devel)
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT devel)

@@ -1,0 +1,94 @@
+#!/bin/sh
+# bootstrap.sh run|test|bench|docs|format: makes sure that what this verb needs is there. On Debian and its kin a
+# missing package is installed; elsewhere, or without the right to do so, the script says what to install.
+# TROOP_NO_BOOTSTRAP=1 skips all of it.
+set -eu
+[ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
+
+compiler='g++ cmake ninja-build ccache'
+libraries='libeigen3-dev libcli11-dev'
+case "${1:-}" in
+  run)    packages="$compiler $libraries" ;;
+  test)   packages="$compiler $libraries doctest-dev libbenchmark-dev" ;;
+  bench)  packages="$compiler $libraries libbenchmark-dev python3" ;;
+  docs)   packages="$compiler doxygen" ;;
+  format) packages='clang-format' ;;
+  *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
+esac
+
+# A tool counts when it can be called, whoever installed it.
+has_command() {
+  case "$1" in
+    ninja-build) command -v ninja ;;
+    *-dev) return 1 ;;
+    *) command -v "$1" ;;
+  esac >/dev/null 2>&1
+}
+
+has_header() {
+  case "$1" in
+    libeigen3-dev) set -- eigen3/Eigen/Core ;;
+    libcli11-dev) set -- CLI/CLI.hpp ;;
+    doctest-dev) set -- doctest/doctest.h ;;
+    libbenchmark-dev) set -- benchmark/benchmark.h ;;
+    *) return 1 ;;
+  esac
+  for prefix in /usr /usr/local /opt/homebrew "${CMAKE_PREFIX_PATH:-/usr}"; do
+    [ ! -e "$prefix/include/$1" ] || return 0
+  done
+  return 1
+}
+
+is_debian() {
+  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null &&
+    grep -Eq '^ID(_LIKE)?=.*debian' /etc/os-release 2>/dev/null
+}
+
+missing=
+if is_debian; then
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $packages 2>/dev/null) || true
+  for package in $packages; do
+    case "
+$installed
+" in
+      *"
+installed $package
+"*) ;;
+      *) has_command "$package" || missing="$missing $package" ;;
+    esac
+  done
+else
+  for package in $packages; do
+    has_command "$package" || has_header "$package" || [ "$package" = ccache ] || missing="$missing $package"
+  done
+fi
+missing=${missing# }
+[ -n "$missing" ] || exit 0
+
+if ! is_debian; then
+  echo "Missing here (by the names of Debian's packages): $missing" >&2
+  echo 'Install them with the package manager of this system, or set TROOP_NO_BOOTSTRAP=1 if CMake finds them.' >&2
+  exit 1
+fi
+
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+  as_root='sudo -n'
+  if ! $as_root true 2>/dev/null; then
+    echo 'Some packages are missing. Run this, then make again:' >&2
+    echo "  apt-get install --no-install-recommends $missing    (as root)" >&2
+    exit 1
+  fi
+fi
+
+echo "Installing: $missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 "$@" </dev/null >"$log" 2>&1 && return
+  cat "$log" >&2
+  return 1
+}
+# An index that is a little old is no reason to stop: the installation shows whether it does.
+apt update || echo 'apt-get update failed; trying with the package index that is here.' >&2
+apt install --no-install-recommends $missing

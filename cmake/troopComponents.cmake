@@ -1,0 +1,30 @@
+# What each component is made of. Read by the build, by the installed package and by the check of the #include
+# lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
+set(troop_components core replay nn env agent apex)
+
+set(troop_core_uses)
+set(troop_replay_uses core)
+set(troop_nn_uses core)
+set(troop_env_uses core)
+set(troop_agent_uses core replay nn env)
+set(troop_apex_uses core replay nn env agent)
+
+# The headers of include/troop itself and the component each is installed with.
+set(troop_core_top version.hpp fwd.hpp)
+set(troop_agent_top troop.hpp)
+set(troop_apex_top apex.hpp)
+
+# Package, imported target, Debian's name for it, and the folder from which its headers are included.
+set(troop_core_package Threads)
+set(troop_core_link Threads::Threads)
+set(troop_core_debian libc6-dev)
+
+set(troop_nn_package Eigen3 3.4)
+set(troop_nn_link Eigen3::Eigen)
+set(troop_nn_debian libeigen3-dev)
+set(troop_nn_foreign Eigen)
+
+set(troop_apex_package CLI11)
+set(troop_apex_link CLI11::CLI11)
+set(troop_apex_debian libcli11-dev)
+set(troop_apex_foreign CLI)

@@ -1,0 +1,13 @@
+// expect: a record's members must be numbers, enumerations, or std::array of these
+#include <troop/core/record.hpp>
+
+struct Position {
+  float x, y;
+};
+
+struct Transition {
+  Position position;
+  float reward;
+};
+
+const auto& layout = troop::RecordLayout::of<Transition>();
