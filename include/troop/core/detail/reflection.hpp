@@ -161,6 +161,11 @@ template <class T>
 struct Named {
   T value;
 };
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-internal"
+#pragma clang diagnostic ignored "-Wundefined-var-template"
+#endif
 template <class T>
 extern const Named<T> named_object;
 
@@ -171,10 +176,6 @@ struct PointerArgument {
 template <class Pointer>
 PointerArgument(Pointer) -> PointerArgument<Pointer>;
 
-#if defined(__clang__)
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wundefined-var-template"
-#endif
 template <PointerArgument Argument>
 consteval std::string_view pretty_name() {
   return __PRETTY_FUNCTION__;
