@@ -2,13 +2,35 @@
 /// The CPU library without network, monitor and command line.
 #pragma once
 
+#include <troop/agent/actor.hpp>
+#include <troop/agent/epsilon_ladder.hpp>
+#include <troop/agent/evaluator.hpp>
+#include <troop/agent/item_sink.hpp>
+#include <troop/agent/learner.hpp>
+#include <troop/agent/parameter_store.hpp>
 #include <troop/core/clock.hpp>
+#include <troop/core/dtype.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/file.hpp>
+#include <troop/core/hash.hpp>
 #include <troop/core/memory.hpp>
 #include <troop/core/queue.hpp>
 #include <troop/core/random.hpp>
 #include <troop/core/record.hpp>
+#include <troop/core/thread_group.hpp>
+#include <troop/core/thread_pool.hpp>
 #include <troop/core/view.hpp>
+#include <troop/env/cart_pole.hpp>
+#include <troop/env/environment.hpp>
+#include <troop/env/vector_environment.hpp>
+#include <troop/nn/eigen_network.hpp>
+#include <troop/nn/initialize.hpp>
+#include <troop/nn/network.hpp>
+#include <troop/nn/network_file.hpp>
+#include <troop/nn/optimizer.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/nn/td_loss.hpp>
+#include <troop/nn/transition_batch.hpp>
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>

@@ -141,6 +141,8 @@ class PrioritizedReplay {
                 "Storage must have layout(), capacity(), and noexcept write, read and prefetch");
 
  public:
+  using SampledBatch = Batch<Record>;
+
   /// Records of a type known at compile time.
   explicit PrioritizedReplay(const ReplayOptions& options) requires(!kDynamic)
       : PrioritizedReplay(options, RecordLayout::of<Record>()) {}

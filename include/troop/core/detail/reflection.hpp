@@ -163,11 +163,13 @@ struct Named {
 };
 #if defined(__clang__)
 #pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wundefined-internal"
-#pragma clang diagnostic ignored "-Wundefined-var-template"
+#pragma clang diagnostic ignored "-Wundefined-internal"  // for a T of internal linkage
 #endif
 template <class T>
-extern const Named<T> named_object;
+extern const Named<T> kNamedObject;
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 template <class Pointer>
 struct PointerArgument {
@@ -176,13 +178,17 @@ struct PointerArgument {
 template <class Pointer>
 PointerArgument(Pointer) -> PointerArgument<Pointer>;
 
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-var-template"
+#endif
 template <PointerArgument Argument>
 consteval std::string_view pretty_name() {
   return __PRETTY_FUNCTION__;
 }
 
 /// The member's name is the last identifier inside the braces of the template argument's pretty name:
-/// "... {(& named_object<T>.Named<T>::value.T::name)} ..." with GCC, "... {&named_object.value.name} ..."
+/// "... {(& kNamedObject<T>.Named<T>::value.T::name)} ..." with GCC, "... {&kNamedObject.value.name} ..."
 /// with Clang.
 constexpr std::string_view last_identifier(std::string_view text) {
   text = text.substr(0, text.rfind('}'));
@@ -201,7 +207,7 @@ template <class T>
 constexpr std::array<std::string_view, kMemberCount<T>> member_names() {
   return []<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<std::string_view, sizeof...(I)>{last_identifier(
-        pretty_name<PointerArgument{std::addressof(std::get<I>(tie_members(named_object<T>.value)))}>())...};
+        pretty_name<PointerArgument{std::addressof(std::get<I>(tie_members(kNamedObject<T>.value)))}>())...};
   }
   (std::make_index_sequence<kMemberCount<T>>());
 }

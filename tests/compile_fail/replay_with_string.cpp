@@ -1,10 +1,10 @@
 // expect: a record must be trivially copyable: no std::string, std::vector or pointer owner among its members
 #include <string>
-#include <troop/core/record.hpp>
+#include <troop/replay/prioritized_replay.hpp>
 
 struct Transition {
   float reward;
   std::string note;
 };
 
-const auto& layout = troop::RecordLayout::of<Transition>();
+troop::PrioritizedReplay<Transition> replay({.capacity = 8});

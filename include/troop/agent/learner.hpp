@@ -1,0 +1,263 @@
+/// @file
+/// The learner: samples, trains, writes priorities back, publishes parameters.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <troop/agent/parameter_store.hpp>
+#include <troop/core/clock.hpp>
+#include <troop/core/error.hpp>
+#include <troop/core/queue.hpp>
+#include <troop/core/random.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/nn/transition_batch.hpp>
+#include <troop/replay/rate_limiter.hpp>
+
+namespace troop::agent {
+
+/// beta of the importance-sampling weights: from `initial` at step 0 in a straight line to `final` at step `steps`, and `final` from there on.
+struct BetaSchedule {
+  double initial = 0.4;
+  double final = 1.0;
+  std::uint64_t steps = 100'000;
+
+  void validate() const {
+    require_between("beta_initial", initial, 0.0, 1.0);
+    require_between("beta_final", final, 0.0, 1.0);
+    require(steps >= 1, "beta_steps", steps, "a positive integer");
+  }
+
+  double operator()(std::uint64_t step) const noexcept {
+    const double done = std::min(1.0, static_cast<double>(step) / static_cast<double>(steps));
+    return initial + (final - initial) * done;
+  }
+};
+
+struct LearnerOptions {
+  std::size_t batch_size = 512;
+  BetaSchedule beta;
+  std::uint64_t target_interval =
+      2500;  ///< steps between two copies of the online network into the target network
+  std::uint64_t trim_interval = 100;    ///< steps between two trims of the replay to its soft capacity
+  std::uint64_t publish_interval = 10;  ///< steps between two publications of the parameters
+  std::size_t prefetch = 2;             ///< batches sampled ahead of the step by `run`
+  /// Added to every |TD error| when it becomes a priority, so that no item is out of reach.
+  double priority_epsilon = 1e-6;
+  /// Steps in a row with a non-finite loss or gradient, none of which is applied, after which training stops with an error.
+  std::uint64_t max_skipped_steps = 100;
+  std::uint64_t seed = 0;
+
+  void validate() const {
+    require(batch_size >= 1 && batch_size <= 65536, "batch_size", batch_size, "an integer from 1 to 65536");
+    beta.validate();
+    require(target_interval >= 1, "target_interval", target_interval, "a positive integer");
+    require(trim_interval >= 1, "trim_interval", trim_interval, "a positive integer");
+    require(publish_interval >= 1, "publish_interval", publish_interval, "a positive integer");
+    require(prefetch >= 1 && prefetch <= 64, "prefetch", prefetch, "an integer from 1 to 64");
+    require_between("priority_epsilon", priority_epsilon, 0.0, 1e3);
+    require(max_skipped_steps >= 1, "max_skipped_steps", max_skipped_steps, "a positive integer");
+  }
+};
+
+/// Counters since construction; the figures are moving means over about the last 100 steps.
+struct LearnerStatistics {
+  std::uint64_t steps = 0;
+  std::uint64_t skipped_steps = 0;  ///< of these, with a non-finite loss or gradient
+  double loss = 0.0;
+  double gradient_norm = 0.0;
+  double mean_q = 0.0;
+};
+
+/// Drinks from a replay through a rate limiter and trains a network by double Q-learning with n-step returns (Horgan et al. 2018, algorithm 2).
+///
+/// `step()` does everything in the calling thread; the same seed and the same inserts give the same parameters bit for bit. `run()` overlaps: one thread
+/// samples up to `prefetch` batches ahead, the calling thread trains, a third writes priorities back; priorities are then up to
+/// `prefetch` + 2 steps late.
+///
+/// Not thread-safe, but for `statistics` and `steps`, which may be called from any thread.
+///
+///     Learner learner(network, replay, limiter, parameters, options);
+///     while (learner.steps() < 10'000) learner.step();                  // or: learner.run(stop_token);
+template <nn::QNetwork Network, class Replay>
+class Learner {
+  using Batch = typename Replay::SampledBatch;
+
+ public:
+  Learner(Network& network, Replay& replay, RateLimiter& limiter, ParameterStore& parameters,
+          const LearnerOptions& options)
+      : options_((options.validate(), options)),
+        network_(network),
+        replay_(replay),
+        limiter_(limiter),
+        parameters_(parameters),
+        random_(options.seed, "learner") {
+    parameters_.publish(network_.parameters());
+  }
+
+  Learner(const Learner&) = delete;
+  Learner& operator=(const Learner&) = delete;
+
+  /// One step in the calling thread. Waits for the limiter; anything but ok means that no step was made.
+  Outcome step(Deadline deadline = Deadline::never()) {
+    if (const Outcome outcome = sample(work_, deadline); outcome != Outcome::ok) return outcome;
+    train(work_);
+    write_back(work_);
+    return Outcome::ok;
+  }
+
+  /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items, or empty when the step was not applied.
+  void step(const Batch& batch) { train(batch, work_.priorities); }
+  std::span<const float> priorities() const noexcept { return work_.priorities; }
+
+  /// Makes steps until `stop` is requested, the limiter is closed, or `max_steps` were made in all; sampling, step and write-back overlap. Every step's
+  /// priorities are written back before it returns. Rethrows what any of its threads threw.
+  void run(std::stop_token stop, std::uint64_t max_steps = std::numeric_limits<std::uint64_t>::max()) {
+    Pipeline pipeline(options_.prefetch);
+    std::jthread sampler([&] { pipeline.guard([&] { sample_ahead(pipeline, stop, max_steps); }); });
+    std::jthread writer([&] { pipeline.guard([&] { write_back(pipeline); }); });
+    pipeline.guard([&] {
+      while (auto work = pipeline.sampled.pop()) {
+        train(**work);
+        pipeline.trained.push(std::move(*work));
+      }
+    });
+    pipeline.trained.close();
+    pipeline.free.close();
+    pipeline.sampled.close();
+    sampler.join();
+    writer.join();
+    pipeline.rethrow();
+  }
+
+  std::uint64_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
+
+  LearnerStatistics statistics() const noexcept {
+    return {steps(), skipped_.load(std::memory_order_relaxed), loss_.load(std::memory_order_relaxed),
+            gradient_norm_.load(std::memory_order_relaxed), mean_q_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  struct Work {
+    Batch batch;
+    std::vector<float> priorities;
+  };
+
+  /// The queues between the threads of `run`, and the first exception of any of them.
+  struct Pipeline {
+    explicit Pipeline(std::size_t prefetch) : free(prefetch + 2), sampled(prefetch), trained(prefetch + 2) {
+      for (std::size_t i = 0; i < free.capacity(); ++i) free.push(std::make_unique<Work>());
+    }
+
+    template <class F>
+    void guard(F&& f) noexcept {
+      try {
+        f();
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+        free.close();
+        sampled.close();
+        trained.close();
+      }
+    }
+    void rethrow() const {
+      if (error) std::rethrow_exception(error);
+    }
+
+    BoundedQueue<std::unique_ptr<Work>> free, sampled, trained;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+
+  Outcome sample(Work& work, Deadline deadline) {
+    const Outcome outcome = limiter_.await_sample(options_.batch_size, deadline);
+    if (outcome == Outcome::ok)
+      replay_.sample(options_.batch_size, {.beta = options_.beta(sampled_++)}, random_, work.batch);
+    return outcome;
+  }
+
+  void sample_ahead(Pipeline& pipeline, const std::stop_token& stop, std::uint64_t max_steps) {
+    while (!stop.stop_requested() && sampled_ < max_steps) {
+      auto work = pipeline.free.pop();
+      if (!work) break;
+      Outcome outcome;
+      do {
+        outcome = sample(**work, Deadline::after(std::chrono::milliseconds(50)));
+      } while (outcome == Outcome::timeout && !stop.stop_requested());
+      if (outcome != Outcome::ok || pipeline.sampled.push(std::move(*work)) != Outcome::ok) break;
+    }
+    pipeline.sampled.close();
+  }
+
+  void write_back(Pipeline& pipeline) {
+    while (auto work = pipeline.trained.pop()) {
+      write_back(**work);
+      pipeline.free.push(std::move(*work));
+    }
+  }
+
+  void write_back(const Work& work) {
+    if (!work.priorities.empty()) replay_.update(work.batch.keys, work.priorities);
+  }
+
+  void train(Work& work) { train(work.batch, work.priorities); }
+
+  /// One step of the network and what is due after it. Leaves no priorities when the step was not applied.
+  void train(const Batch& batch, std::vector<float>& priorities) {
+    priorities.resize(batch.size());
+    const nn::TrainResult result =
+        network_.train_step(nn::TransitionBatch(batch.view()), batch.weights, priorities);
+    const std::uint64_t step = steps() + 1;
+    if (result.applied) {
+      skipped_in_a_row_ = 0;
+      average(loss_, result.loss, step);
+      average(gradient_norm_, result.gradient_norm, step);
+      average(mean_q_, result.mean_q, step);
+      for (float& priority : priorities) priority += static_cast<float>(options_.priority_epsilon);
+    } else {
+      priorities.clear();
+      skipped_.fetch_add(1, std::memory_order_relaxed);
+      if (++skipped_in_a_row_ >= options_.max_skipped_steps) {
+        throw Error("training has diverged: loss or gradient was not finite in " +
+                    std::to_string(skipped_in_a_row_) + " steps in a row");
+      }
+    }
+    steps_.store(step, std::memory_order_relaxed);
+    if (step % options_.target_interval == 0) network_.sync_target();
+    if (step % options_.publish_interval == 0) parameters_.publish(network_.parameters());
+    if (step % options_.trim_interval == 0) replay_.trim();
+  }
+
+  static void average(std::atomic<double>& mean, double value, std::uint64_t step) {
+    const double before = mean.load(std::memory_order_relaxed);
+    mean.store(before + (value - before) / static_cast<double>(std::min<std::uint64_t>(step, 100)),
+               std::memory_order_relaxed);
+  }
+
+  LearnerOptions options_;
+  Network& network_;
+  Replay& replay_;
+  RateLimiter& limiter_;
+  ParameterStore& parameters_;
+  Random random_;
+  Work work_;
+  std::uint64_t sampled_ = 0;  // batches, by whichever thread samples
+  std::uint64_t skipped_in_a_row_ = 0;
+  std::atomic<std::uint64_t> steps_{0}, skipped_{0};
+  std::atomic<double> loss_{0.0}, gradient_norm_{0.0}, mean_q_{0.0};
+};
+
+}  // namespace troop::agent

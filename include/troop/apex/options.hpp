@@ -1,0 +1,327 @@
+/// @file
+/// The options of a run: one description for command line, configuration file and environment variables.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <troop/agent/actor.hpp>
+#include <troop/agent/learner.hpp>
+#include <troop/core/error.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/rate_limiter.hpp>
+#include <troop/version.hpp>
+
+namespace troop::apex {
+
+/// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces (ReplayOptions, ActorOptions, LearnerOptions, ...)
+/// are the paper's, where it gives one.
+struct Options {
+  std::uint64_t seed = 1;
+  std::size_t num_actors = 1;  ///< actor threads
+  std::size_t environments_per_actor = 16;
+  bool deterministic = false;  ///< everything in one thread, repeatable bit for bit
+
+  ReplayOptions replay{.capacity = 100'000};
+  RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
+  agent::ActorOptions actor;
+  agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
+  nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
+
+  std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
+  std::size_t evaluation_episodes = 100;
+  double target_return = std::numeric_limits<
+      double>::quiet_NaN();    ///< mean return that counts as solved; NaN: what the environment says
+  double max_seconds = 600.0;  ///< the run gives up after these
+
+  std::string output = "network.troop";  ///< where the solved or last network is written; empty: nowhere
+  std::string evaluate;                  ///< a saved network to play instead of training
+  bool quiet = false;                    ///< no progress, only the result
+
+  /// Throws InvalidArgument naming the option as it is written on the command line.
+  void validate() const;
+};
+
+namespace detail {
+
+inline std::string flag_of(std::string field) {
+  std::replace(field.begin(), field.end(), '_', '-');
+  return "--" + field;
+}
+
+/// One option: its name (`batch_size` is --batch-size, batch-size in a file, TROOP_BATCH_SIZE), where it goes and what it means.
+struct OptionEntry {
+  std::string name, group, help, type, initial;
+  std::function<void(const std::string&)> set;
+};
+
+template <class Number>
+Number parse_number(const std::string& name, const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end) return value;
+  throw InvalidArgument(flag_of(name), "\"" + text + "\"",
+                        std::is_integral_v<Number> ? "a whole number from 0 to 2^64 - 1" : "a number");
+}
+
+/// Collects the entries of an Options object; this list is the one place where options get their names.
+class OptionTable {
+ public:
+  explicit OptionTable(Options& o) {
+    const auto group = [this](const char* name) { group_ = name; };
+    group("Run");
+    number("seed", o.seed, "seed of all random streams");
+    number("num_actors", o.num_actors, "actor threads");
+    number("environments_per_actor", o.environments_per_actor, "environments of each actor thread");
+    flag("deterministic", o.deterministic, "one thread, repeatable bit for bit");
+    number("max_seconds", o.max_seconds, "give up after so many seconds");
+    number("target_return", o.target_return,
+           "mean return that counts as solved (nan: the environment's own)");
+    text("output", o.output, "file for the trained network (empty: none)");
+    text("evaluate", o.evaluate, "play this saved network instead of training");
+    flag("quiet", o.quiet, "print the result only");
+    group("Evaluation");
+    number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
+    number("evaluation_episodes", o.evaluation_episodes, "greedy episodes of an evaluation");
+    group("Replay");
+    number("capacity", o.replay.capacity, "most items held at once");
+    number("soft_capacity", o.replay.soft_capacity, "items left by a trim (0: capacity)");
+    number("alpha", o.replay.alpha, "exponent of the priorities");
+    number("min_inserts", o.rate.min_inserts, "items inserted before the first sample");
+    number("samples_per_insert", o.rate.samples_per_insert,
+           "items drawn for each item inserted (0: no bound)");
+    number("tolerance", o.rate.tolerance, "inserts by which actors or learner may be ahead of that ratio");
+    group("Actor");
+    number("n_step", o.actor.n_step.n, "longest horizon of a return");
+    number("gamma", o.actor.n_step.gamma, "discount of one step");
+    number("epsilon_base", o.actor.epsilon.base,
+           "base of the exploration ladder, base^(1 + alpha i / (N - 1))");
+    number("epsilon_alpha", o.actor.epsilon.alpha, "alpha of the exploration ladder");
+    number("actor_batch_size", o.actor.batch_size, "items that an actor hands over at once");
+    number("parameter_interval", o.actor.parameter_interval,
+           "environment steps between two looks for new parameters");
+    group("Learner");
+    number("batch_size", o.learner.batch_size, "transitions of a learner step");
+    number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
+    number("beta_final", o.learner.beta.final, "last exponent of the importance weights");
+    number("beta_steps", o.learner.beta.steps, "learner steps from the first to the last");
+    number("target_interval", o.learner.target_interval,
+           "learner steps between two copies into the target network");
+    number("trim_interval", o.learner.trim_interval, "learner steps between two trims of the replay");
+    number("publish_interval", o.learner.publish_interval,
+           "learner steps between two publications of the parameters");
+    number("prefetch", o.learner.prefetch, "batches sampled ahead");
+    choice("optimizer", o.train.optimizer.kind,
+           {{"adam", nn::OptimizerKind::adam}, {"rmsprop", nn::OptimizerKind::rmsprop}}, "kind of optimizer");
+    number("learning_rate", o.train.optimizer.learning_rate, "step size of the optimizer");
+    choice("loss", o.train.loss, {{"huber", nn::Loss::huber}, {"squared", nn::Loss::squared}},
+           "loss of the TD error");
+    number("huber_delta", o.train.huber_delta, "TD error beyond which the Huber loss is straight");
+    number("max_gradient_norm", o.train.max_gradient_norm,
+           "longer gradients are clipped to this norm (0: never)");
+    number("num_threads", o.train.num_threads, "threads of a learner step");
+  }
+
+  const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
+
+ private:
+  template <class Number>
+  void number(const char* name, Number& value, const char* help) {
+    std::ostringstream initial;
+    initial << value;
+    add(name, help, std::is_integral_v<Number> ? "INT" : "NUMBER", initial.str(),
+        [name, &value](const std::string& text) { value = parse_number<Number>(name, text); });
+  }
+
+  void text(const char* name, std::string& value, const char* help) {
+    add(name, help, "FILE", value, [&value](const std::string& text) { value = text; });
+  }
+
+  void flag(const char* name, bool& value, const char* help) {
+    add(name, help, "", "", [name, &value](const std::string& text) {
+      const bool on = text == "true" || text == "1" || text == "on";
+      if (!on && text != "false" && text != "0" && text != "off")
+        throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
+      value = on;
+    });
+  }
+
+  template <class Enum>
+  void choice(const char* name, Enum& value, std::vector<std::pair<std::string, Enum>> choices,
+              const char* help) {
+    std::string allowed, initial;
+    for (const auto& [word, meaning] : choices) {
+      allowed += (allowed.empty() ? "" : " or ") + word;
+      if (meaning == value) initial = word;
+    }
+    add(name, std::string(help) + ": " + allowed, "WORD", initial,
+        [name, &value, choices, allowed](const std::string& text) {
+          for (const auto& [word, meaning] : choices) {
+            if (word == text) {
+              value = meaning;
+              return;
+            }
+          }
+          throw InvalidArgument(flag_of(name), "\"" + text + "\"", allowed);
+        });
+  }
+
+  void add(const char* name, std::string help, std::string type, std::string initial,
+           std::function<void(const std::string&)> set) {
+    entries_.push_back({name, group_, std::move(help), std::move(type), std::move(initial), std::move(set)});
+  }
+
+  std::string group_;
+  std::vector<OptionEntry> entries_;
+};
+
+/// The number of single-letter changes between two words (Levenshtein 1966), for "did you mean".
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
+    }
+  }
+  return row[b.size()];
+}
+
+/// Throws for a word that is no option, with the nearest name that there is.
+[[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries) {
+  const std::string given = word.substr(0, word.find('='));
+  std::string nearest = "--help";
+  std::size_t distance = given.size() / 2;
+  for (const auto& entry : entries) {
+    const std::size_t changes = edit_distance(given, flag_of(entry.name));
+    if (changes < distance) {
+      distance = changes;
+      nearest = flag_of(entry.name);
+    }
+  }
+  throw InvalidArgument(
+      "option", word,
+      nearest == "--help" ? "one of those that --help lists" : "perhaps " + nearest + " (--help lists all)");
+}
+
+inline std::string environment_name(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return "TROOP_" + name;
+}
+
+/// The help page was asked for; `what()` is its text.
+class HelpRequested : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace detail
+
+inline void Options::validate() const {
+  try {
+    require(num_actors >= 1 && num_actors <= 1024, "num_actors", num_actors, "an integer from 1 to 1024");
+    require(environments_per_actor >= 1 && environments_per_actor <= 65536, "environments_per_actor",
+            environments_per_actor, "an integer from 1 to 65536");
+    require(!(max_seconds <= 0.0) && !std::isnan(max_seconds), "max_seconds", max_seconds,
+            "a positive number");
+    require(!std::isinf(target_return), "target_return", target_return, "a number, or nan");
+    require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
+    require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
+            evaluation_episodes, "an integer from 1 to 10000");
+    replay.validate();
+    rate.validate();
+    require(rate.min_inserts <= replay.capacity, "min_inserts", rate.min_inserts,
+            "at most capacity, " + std::to_string(replay.capacity));
+    actor.validate();
+    learner.validate();
+    nn::validate(train);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(detail::flag_of(error.field()), error.value(), error.expected());
+  }
+}
+
+/// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines `batch-size = 128`), and environment
+/// variables (`TROOP_BATCH_SIZE`), on top of `defaults`. Throws InvalidArgument or FileError for anything that is not right.
+inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
+  Options options(defaults);
+  const detail::OptionTable table(options);
+  CLI::App app("Ape-X: distributed prioritized experience replay");
+  std::string program = argc > 0 ? argv[0] : "troop";
+  app.name(program.substr(program.find_last_of('/') + 1));
+  app.set_config("--config", "", "read options from this file (lines: batch-size = 128)");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.set_version_flag("--version", std::to_string(kVersion.major) + "." + std::to_string(kVersion.minor) +
+                                        "." + std::to_string(kVersion.patch));
+  std::vector<std::string> values(table.entries().size());
+  std::vector<CLI::Option*> given(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto& entry = table.entries()[i];
+    const std::string flag = detail::flag_of(entry.name);
+    if (entry.type.empty()) {
+      given[i] = app.add_flag(flag, values[i], entry.help);
+    } else {
+      given[i] = app.add_option(flag, values[i],
+                                entry.help + (entry.initial.empty() ? "" : " [" + entry.initial + "]"))
+                     ->type_name(entry.type);
+    }
+    given[i]->group(entry.group)->envname(detail::environment_name(entry.name))->take_last();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw detail::HelpRequested(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    throw detail::HelpRequested(std::string(version.what()) + "\n");
+  } catch (const CLI::FileError&) {
+    throw InvalidArgument("--config", app.get_config_ptr()->as<std::string>(), "a file that can be read");
+  } catch (const CLI::ExtrasError&) {
+    detail::refuse_unknown(app.remaining().empty() ? std::string("?") : app.remaining().front(),
+                           table.entries());
+  } catch (const CLI::ConfigError& error) {
+    throw InvalidArgument("--config", error.what(),
+                          "lines such as batch-size = 128, with the names of --help");
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument("command line", error.what(), "options as --help lists them");
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (given[i]->count() > 0) table.entries()[i].set(values[i]);
+  }
+  options.validate();
+  return options;
+}
+
+/// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one line and exits with 2.
+inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {}) {
+  try {
+    return parse_options_or_throw(argc, argv, defaults);
+  } catch (const detail::HelpRequested& help) {
+    std::cout << help.what();
+    std::exit(0);
+  } catch (const Error& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    std::exit(2);
+  }
+}
+
+}  // namespace troop::apex

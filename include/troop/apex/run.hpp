@@ -1,0 +1,269 @@
+/// @file
+/// Ape-X in one process: the reference composition of troop's pieces, to be read, copied and altered.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <troop/agent/actor.hpp>
+#include <troop/agent/evaluator.hpp>
+#include <troop/agent/item_sink.hpp>
+#include <troop/agent/learner.hpp>
+#include <troop/agent/parameter_store.hpp>
+#include <troop/apex/options.hpp>
+#include <troop/apex/progress.hpp>
+#include <troop/apex/signal.hpp>
+#include <troop/core/clock.hpp>
+#include <troop/core/error.hpp>
+#include <troop/core/file.hpp>
+#include <troop/core/memory.hpp>
+#include <troop/core/thread_group.hpp>
+#include <troop/env/environment.hpp>
+#include <troop/env/vector_environment.hpp>
+#include <troop/nn/eigen_network.hpp>
+#include <troop/nn/network.hpp>
+#include <troop/nn/network_file.hpp>
+#include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/rate_limiter.hpp>
+
+namespace troop::apex {
+
+/// How a training run ended.
+struct RunResult {
+  bool solved = false;
+  double mean_return = 0.0;  ///< of the last evaluation's greedy episodes
+  std::size_t episodes = 0;  ///< of that evaluation
+  double seconds = 0.0;      ///< from start to end
+  std::uint64_t environment_steps = 0;
+  std::uint64_t learner_steps = 0;
+  std::uint64_t seed = 0;
+  int signal = 0;                 ///< that ended it, or 0
+  std::vector<float> parameters;  ///< those that the last evaluation played with
+};
+
+/// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000 learner_steps=5100 seed=7`.
+inline std::string to_string(const RunResult& result) {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "%ssolved: mean_return=%.1f episodes=%zu seconds=%.1f environment_steps=%llu "
+                "learner_steps=%llu seed=%llu",
+                result.solved ? "" : "not ", result.mean_return, result.episodes, result.seconds,
+                static_cast<unsigned long long>(result.environment_steps),
+                static_cast<unsigned long long>(result.learner_steps),
+                static_cast<unsigned long long>(result.seed));
+  return text;
+}
+
+namespace detail {
+
+/// A replay that could not be filled is refused at the start rather than ended by the system later.
+inline void require_memory(const Options& options, const RecordLayout& layout) {
+  const std::size_t fits = physical_memory() / 10 * 9 / (layout.size() + 16);
+  if (options.replay.capacity <= fits) return;
+  throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
+                        "at most " + std::to_string(fits) + " records of " + std::to_string(layout.size()) +
+                            " bytes in this machine's memory");
+}
+
+template <env::Environment Environment>
+auto make_evaluator(const Options& options, const nn::Network& network) {
+  env::VectorEnvironment<Environment> environments(
+      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"});
+  return agent::Evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
+}
+
+}  // namespace detail
+
+/// Trains until the greedy policy is as good as `target_return`, the time is over, or SIGINT or SIGTERM comes. Solved means: the mean return of one evaluation's
+/// episodes reaches the target, and that of a second evaluation of the same parameters, on new episodes, does so too; the second is the result.
+template <env::Environment Environment>
+RunResult train(const Options& options, const nn::Network& architecture) {
+  const Clock::time_point start = Clock::now();
+  const StopSignal signal;
+  const env::Spec spec = Environment().spec();
+  const nn::Network network =
+      architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
+  const double target = std::isnan(options.target_return) ? spec.return_to_solve : options.target_return;
+  const RecordLayout layout = env::transition_layout(spec);
+  detail::require_memory(options, layout);
+
+  // The replay and the learner.
+  PrioritizedReplay<DynamicRecord> replay(options.replay, layout);
+  RateLimiter limiter(options.rate);
+  agent::ParameterStore parameters;
+  nn::EigenNetwork online(network, options.seed, options.train);
+  agent::LearnerOptions learner_options = options.learner;
+  learner_options.seed = options.seed;
+  agent::Learner learner(online, replay, limiter, parameters, learner_options);
+
+  // The actors: each a thread's worth of environments, all on one ladder of exploration rates.
+  agent::LocalSink sink(replay, limiter);
+  using Environments = env::VectorEnvironment<Environment>;
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, decltype(sink), agent::ParameterStore>;
+  std::vector<std::unique_ptr<Actor>> actors;
+  for (std::size_t i = 0; i < options.num_actors; ++i) {
+    agent::ActorOptions actor_options = options.actor;
+    actor_options.seed = options.seed;
+    actor_options.first_index = i * options.environments_per_actor;
+    actor_options.num_environments = options.num_actors * options.environments_per_actor;
+    Environments environments({.count = options.environments_per_actor,
+                               .seed = options.seed,
+                               .first_index = actor_options.first_index});
+    actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
+                                             sink, parameters, actor_options));
+  }
+
+  // Evaluation and progress.
+  auto evaluator = detail::make_evaluator<Environment>(options, network);
+  RunResult result;
+  result.seed = options.seed;
+  Progress progress(options.quiet);
+  std::uint64_t next_evaluation = options.evaluation_interval, version = 0;
+  const auto is_over = [&] {
+    return result.solved || signal.received() != 0 || seconds_since(start) >= options.max_seconds;
+  };
+  const auto report = [&] {
+    ProgressReport line{.seconds = seconds_since(start),
+                        .learner_steps = learner.steps(),
+                        .replay_size = replay.size(),
+                        .replay_capacity = replay.capacity(),
+                        .least_epsilon = actors.back()->epsilons().back(),
+                        .greatest_epsilon = actors.front()->epsilons().front()};
+    for (const auto& actor : actors) {
+      const agent::ActorStatistics statistics = actor->statistics();
+      line.environment_steps += statistics.steps;
+      line.actor_return += statistics.mean_return / static_cast<double>(actors.size());
+    }
+    if (result.episodes > 0) line.greedy_return = result.mean_return;
+    return line;
+  };
+  const auto show = [&] {
+    if (progress.is_due(seconds_since(start))) progress.print(report());
+  };
+  const auto play = [&] {
+    const agent::EvaluationResult played = evaluator.evaluate(1, [&] {
+      show();
+      return is_over();
+    });
+    if (played.returns.size() < options.evaluation_episodes) return false;  // stopped half-way
+    result.mean_return = played.mean();
+    result.episodes = played.returns.size();
+    return result.mean_return >= target;
+  };
+  const auto evaluate = [&] {
+    parameters.fetch(version, result.parameters);
+    evaluator.network().set_parameters(result.parameters);
+    result.solved = play() && play();
+    next_evaluation = learner.steps() + options.evaluation_interval;
+  };
+
+  if (options.deterministic) {
+    while (!is_over()) {
+      for (const auto& actor : actors) actor->step(Deadline::now());
+      while (learner.steps() < next_evaluation && learner.step(Deadline::now()) == Outcome::ok) {
+      }
+      if (learner.steps() >= next_evaluation) evaluate();
+      show();
+    }
+  } else {
+    ThreadGroup threads([&] { limiter.close(); });
+    threads.start([&](const std::stop_token& stop) { learner.run(stop); });
+    for (const auto& actor : actors) {
+      threads.start([&actor](const std::stop_token& stop) {
+        while (!stop.stop_requested() && actor->step() == Outcome::ok) {
+        }
+      });
+    }
+    while (!is_over() && !threads.stop_requested()) {
+      if (learner.steps() >= next_evaluation) evaluate();
+      show();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    threads.request_stop();
+    threads.join();
+  }
+
+  if (result.parameters.empty()) parameters.fetch(version, result.parameters);
+  progress.print(report());
+  progress.finish();
+  const ProgressReport last = report();
+  result.seconds = seconds_since(start);
+  result.environment_steps = last.environment_steps;
+  result.learner_steps = last.learner_steps;
+  result.signal = signal.received();
+  return result;
+}
+
+/// Plays a saved network greedily and prints what it earned.
+template <env::Environment Environment>
+int evaluate(const Options& options) {
+  const Clock::time_point start = Clock::now();
+  const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
+  const env::Spec spec = Environment().spec();
+  const nn::Network expected =
+      saved.network.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
+  if (saved.network != expected) {
+    throw FileError(options.evaluate, "network " + to_string(saved.network) + " does not fit " + spec.name +
+                                          ", which needs " + to_string(expected));
+  }
+  auto evaluator = detail::make_evaluator<Environment>(options, saved.network);
+  evaluator.network().set_parameters(saved.parameters);
+  const agent::EvaluationResult played = evaluator.evaluate(1);
+  std::printf(
+      "evaluated: mean_return=%.1f episodes=%zu deviation=%.1f min=%.1f max=%.1f seconds=%.1f seed=%llu "
+      "file=%s\n",
+      played.mean(), played.returns.size(), played.deviation(), played.min(), played.max(),
+      seconds_since(start), static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
+  return 0;
+}
+
+/// The whole program: trains, or plays a saved network with `--evaluate`. Prints progress and, as the last line, the result.
+///
+/// Returns the exit code: 0 solved (or played); 1 not solved, or an error while running; 2 a bad option or file, before anything was begun;
+/// 128 + n when signal n ended the run. The network is saved in every case but the errors.
+///
+///     int main(int argc, char** argv) {
+///       const auto options = troop::apex::parse_options(argc, argv);
+///       return troop::apex::run<troop::env::CartPole>(options, troop::nn::dueling_mlp({64, 64}));
+///     }
+template <env::Environment Environment>
+int run(const Options& options, const nn::Network& architecture) {
+  bool started = false;
+  try {
+    options.validate();
+    if (!options.evaluate.empty()) return evaluate<Environment>(options);
+    if (!options.output.empty()) check_writable(options.output);
+    started = true;
+    const RunResult result = train<Environment>(options, architecture);
+    if (!options.output.empty()) {
+      const env::Spec spec = Environment().spec();
+      const nn::Network network =
+          architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
+      nn::save_network(options.output, network, result.parameters);
+      if (!options.quiet)
+        std::printf("%ssaved the network to %s; play it with --evaluate %s\n",
+                    result.signal ? "stopped by a signal: " : "", options.output.c_str(),
+                    options.output.c_str());
+    }
+    std::printf("%s\n", to_string(result).c_str());
+    return result.solved ? 0 : result.signal != 0 ? 128 + result.signal : 1;
+  } catch (const InvalidArgument& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return started ? 1 : 2;
+  }
+}
+
+}  // namespace troop::apex

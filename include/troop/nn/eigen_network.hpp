@@ -1,0 +1,581 @@
+/// @file
+/// The Q-network on the CPU: forward, backward and optimizer step with Eigen, in float32.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <troop/core/error.hpp>
+#include <troop/core/memory.hpp>
+#include <troop/core/thread_pool.hpp>
+#include <troop/core/view.hpp>
+#include <troop/nn/initialize.hpp>
+#include <troop/nn/network.hpp>
+#include <troop/nn/optimizer.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/nn/td_loss.hpp>
+#include <troop/nn/transition_batch.hpp>
+
+namespace troop::nn {
+
+namespace detail {
+
+/// A row-major float matrix in somebody else's memory, `stride` floats from row to row.
+template <class T>
+struct Matrix {
+  T* data = nullptr;
+  std::size_t rows = 0, columns = 0, stride = 0;
+
+  T* row(std::size_t i) const noexcept { return data + i * stride; }
+  Matrix block(std::size_t row, std::size_t column, std::size_t num_rows,
+               std::size_t num_columns) const noexcept {
+    return {data + row * stride + column, num_rows, num_columns, stride};
+  }
+  Matrix right_of(std::size_t column) const noexcept { return block(0, column, rows, columns - column); }
+  Matrix left(std::size_t num_columns) const noexcept { return block(0, 0, rows, num_columns); }
+  Matrix<const T> as_const() const noexcept { return {data, rows, columns, stride}; }
+
+  auto eigen() const noexcept {
+    using Plain = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using Mapped = std::conditional_t<std::is_const_v<T>, const Plain, Plain>;
+    return Eigen::Map<Mapped, Eigen::Unaligned, Eigen::OuterStride<>>(
+        data, static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(columns),
+        Eigen::OuterStride<>(static_cast<Eigen::Index>(stride)));
+  }
+};
+
+using In = Matrix<const float>;
+using Out = Matrix<float>;
+
+// Eigen's product packs its operands into buffers which lie on the stack up to EIGEN_STACK_ALLOCATION_LIMIT
+// (128 KiB each) and on the heap beyond. Products are therefore cut into panels of at most 128 x 128: 64 KiB.
+inline constexpr std::size_t kPanel = 128;
+
+template <class Product>
+void for_each_panel(std::size_t rows, std::size_t columns, std::size_t depth, Product product) {
+  for (std::size_t i = 0; i < rows; i += kPanel)
+    for (std::size_t j = 0; j < columns; j += kPanel)
+      for (std::size_t k = 0; k < depth; k += kPanel)
+        product(i, j, k, std::min(kPanel, rows - i), std::min(kPanel, columns - j),
+                std::min(kPanel, depth - k));
+}
+
+// c += a b^T, with a [rows, depth] and b [columns, depth].
+inline void add_product_nt(Out c, In a, In b) {
+  for_each_panel(c.rows, c.columns, a.columns, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
+    c.block(i, j, m, n).eigen().noalias() +=
+        a.block(i, k, m, d).eigen() * b.block(j, k, n, d).eigen().transpose();
+  });
+}
+
+// c += a b, with a [rows, depth] and b [depth, columns].
+inline void add_product_nn(Out c, In a, In b) {
+  for_each_panel(c.rows, c.columns, a.columns, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
+    c.block(i, j, m, n).eigen().noalias() += a.block(i, k, m, d).eigen() * b.block(k, j, d, n).eigen();
+  });
+}
+
+// c += a^T b, with a [depth, rows] and b [depth, columns].
+inline void add_product_tn(Out c, In a, In b) {
+  for_each_panel(c.rows, c.columns, a.rows, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
+    c.block(i, j, m, n).eigen().noalias() +=
+        a.block(k, i, d, m).eigen().transpose() * b.block(k, j, d, n).eigen();
+  });
+}
+
+/// y = x W^T + b, then ReLU where `relu`; the places of W and b in the flat span.
+struct Linear {
+  std::size_t in = 0, out = 0, weight = 0, bias = 0;
+  bool relu = false;
+
+  In weights(const float* parameters) const noexcept { return {parameters + weight, out, in, in}; }
+
+  void forward(const float* parameters, In x, Out y) const {
+    const float* const b = parameters + bias;
+    for (std::size_t i = 0; i < y.rows; ++i) std::copy(b, b + out, y.row(i));
+    add_product_nt(y, x, weights(parameters));
+    if (!relu) return;
+    for (std::size_t i = 0; i < y.rows; ++i) {
+      float* const row = y.row(i);
+      for (std::size_t j = 0; j < out; ++j) row[j] = row[j] < 0.0f ? 0.0f : row[j];  // a NaN stays one
+    }
+  }
+
+  // Turns dloss/dy into the derivative before the ReLU, in place.
+  void relu_backward(In y, Out dy) const {
+    if (!relu) return;
+    for (std::size_t i = 0; i < y.rows; ++i) {
+      const float* const value = y.row(i);
+      float* const gradient = dy.row(i);
+      for (std::size_t j = 0; j < out; ++j) gradient[j] = value[j] > 0.0f ? gradient[j] : 0.0f;
+    }
+  }
+
+  // Overwrites this layer's part of the flat gradient.
+  void parameter_gradient(In x, In dy, float* gradient) const {
+    const Out dw{gradient + weight, out, in, in};
+    std::fill(dw.data, dw.data + out * in, 0.0f);
+    add_product_tn(dw, dy, x);
+    float* const db = gradient + bias;
+    std::fill(db, db + out, 0.0f);
+    for (std::size_t i = 0; i < dy.rows; ++i) {
+      const float* const row = dy.row(i);
+      for (std::size_t j = 0; j < out; ++j) db[j] += row[j];
+    }
+  }
+
+  // Overwrites dx with dloss/dx.
+  void input_gradient(const float* parameters, In dy, Out dx) const {
+    for (std::size_t i = 0; i < dx.rows; ++i) std::fill(dx.row(i), dx.row(i) + in, 0.0f);
+    add_product_nn(dx, dy, weights(parameters));
+  }
+};
+
+}  // namespace detail
+
+/// A dense Q-network on the CPU: a QNetwork (see there for the contract) of Dense, ReLU, Dueling and Output
+/// layers.
+///
+/// An object made for acting holds parameters and one workspace only; target, gradients and optimizer come
+/// into being with the first training call. Memory then: parameters times (3 + optimizer state 2 + up to 8
+/// slices of a batch). Batch sizes seen before allocate nothing, neither here nor inside Eigen, unless Eigen
+/// was told to use a smaller stack (EIGEN_STACK_ALLOCATION_LIMIT below 64 KiB).
+///
+/// The result is bit for bit the same for any number of threads: a batch is cut into at most 8 slices by its
+/// size alone, and their gradients are added in order. So more than 8 threads do not help. It differs in the
+/// last digits between compilers, instruction sets and Eigen versions.
+///
+/// Not thread-safe: one object a thread. Movable, not copyable; `set_parameters(other.parameters())` copies.
+/// Throws InvalidArgument for sizes that do not fit, nothing else after construction.
+///
+///     EigenNetwork network(dueling_mlp({64, 64}).bind({4}, 2), seed, {.num_threads = 2});
+///     network.evaluate(observations, q);                                      // q [rows, 2]
+///     TrainResult result = network.train_step(batch, weights, priorities);
+class EigenNetwork {
+ public:
+  /// Starts from `initial_parameters(network, seed)`. Throws Error for a network that is not bound and
+  /// InvalidArgument for options that are not allowed.
+  explicit EigenNetwork(Network network, std::uint64_t seed = 0, const TrainOptions& options = {})
+      : network_((network.require_bound(), std::move(network))),
+        options_((validate(options), options)),
+        parameters_(initial_parameters(network_, seed)),
+        pool_(std::make_unique<ThreadPool>(options.num_threads)),
+        workspaces_(options.num_threads) {
+    plan();
+  }
+
+  const Network& network() const noexcept { return network_; }
+  const TrainOptions& options() const noexcept { return options_; }
+
+  /// Writes the online network's Q-values of `observations` into `q` [rows, actions].
+  void evaluate(const ObservationsView& observations, MatrixView<float> q) {
+    check("observation elements", observations.columns(), network_.num_inputs());
+    check("q rows", q.rows(), observations.rows());
+    check("q columns", q.columns(), network_.num_actions());
+    const Slices slices(observations.rows());
+    reserve(slices.rows);
+    pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
+      const std::size_t first = slices.first(slice), count = slices.size(slice);
+      forward(parameters_.data(), observations.rows(first, count), workspaces_[worker],
+              {q.row(first), count, q.columns(), q.stride() / sizeof(float)});
+    });
+  }
+
+  /// One step of double Q-learning. Cost: three forward passes, one backward pass, one pass over the
+  /// parameters.
+  TrainResult train_step(const TransitionBatch& batch, std::span<const float> weights,
+                         std::span<float> priorities) {
+    check_batch(batch, weights, priorities);
+    Training& training = this->training();
+    const Slices slices(batch.size());
+    reserve(slices.rows);
+    training.reserve(slices.count, parameters_.size());
+
+    pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
+      train_slice(batch, weights, priorities, slices, slice, workspaces_[worker], training);
+    });
+
+    TrainResult result;
+    double loss = 0.0, sum_q = 0.0;
+    for (std::size_t slice = 0; slice < slices.count; ++slice) {
+      loss += training.sums[slice].loss;
+      sum_q += training.sums[slice].q;
+    }
+    result.loss = static_cast<float>(loss / static_cast<double>(batch.size()));
+    result.mean_q = static_cast<float>(sum_q / static_cast<double>(batch.size()));
+
+    const double norm = reduce_gradients(training, slices.count);
+    result.gradient_norm = static_cast<float>(norm);
+    result.applied = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+    if (!result.applied) {
+      ++num_skipped_;
+      return result;
+    }
+    const auto factor = static_cast<float>(clip_factor(norm, options_.max_gradient_norm));
+    training.optimizer.begin_step();
+    for_each_chunk([&](std::size_t, std::size_t first, std::size_t count) {
+      training.optimizer.update(parameters_, training.gradient(0, parameters_.size()), factor, first, count);
+    });
+    return result;
+  }
+
+  /// The target network becomes a copy of the online one.
+  void sync_target() { set_target_parameters(parameters_); }
+
+  std::span<const float> parameters() const noexcept { return parameters_; }
+  std::span<const float> target_parameters() const noexcept {
+    return training_ ? std::span<const float>(training_->target) : parameters();
+  }
+  void set_parameters(std::span<const float> values) {
+    check("parameters", values.size(), parameters_.size());
+    std::copy(values.begin(), values.end(), parameters_.begin());
+  }
+  void set_target_parameters(std::span<const float> values) {
+    check("target parameters", values.size(), parameters_.size());
+    std::copy(values.begin(), values.end(), training().target.begin());
+  }
+
+  /// Steps applied and, not counted among these, steps skipped because loss or gradient was not finite.
+  std::uint64_t optimizer_steps() const noexcept { return training_ ? training_->optimizer.steps() : 0; }
+  std::uint64_t num_skipped_steps() const noexcept { return num_skipped_; }
+
+  /// Optimizer's state (see there), for checkpoints.
+  std::span<const float> optimizer_state() { return training().optimizer.state(); }
+  void set_optimizer_state(std::uint64_t steps, std::span<const float> state) {
+    training().optimizer.set_state(steps, state);
+  }
+
+  /// The gradient of the last `train_step` before clipping, in the order of the parameters; empty before the
+  /// first.
+  std::span<const float> gradient() const noexcept {
+    return training_ && training_->num_slices > 0 ? training_->gradient(0, parameters_.size())
+                                                  : std::span<float>();
+  }
+
+ private:
+  using In = detail::In;
+  using Out = detail::Out;
+
+  static constexpr std::size_t kMinSliceRows = 64;
+  static constexpr std::size_t kMaxSlices = 8;
+  static constexpr std::size_t kChunk = 16384;  // parameters that one task reduces or updates
+
+  // A batch cut into parts, by its size alone.
+  struct Slices {
+    explicit Slices(std::size_t batch)
+        : total(batch),
+          rows(std::min(batch, std::max(kMinSliceRows, (batch + kMaxSlices - 1) / kMaxSlices))),
+          count(batch == 0 ? 0 : (batch + rows - 1) / rows) {}
+    std::size_t first(std::size_t slice) const noexcept { return slice * rows; }
+    std::size_t size(std::size_t slice) const noexcept { return std::min(rows, total - first(slice)); }
+    std::size_t total, rows, count;
+  };
+
+  // Buffers of one worker for one slice: the activations of every layer, and two gradients of activations.
+  struct Workspace {
+    Block block;
+    std::size_t rows = 0;
+    float* input = nullptr;
+    std::array<float*, Network::kMaxLayers> activations{};
+    float *value = nullptr, *advantage = nullptr;
+    float *q = nullptr, *next_online = nullptr, *next_target = nullptr;
+    std::array<float*, 2> deltas{};
+  };
+
+  struct Sums {
+    double loss = 0.0, q = 0.0;
+  };
+
+  // What only a learner needs.
+  struct Training {
+    Training(const OptimizerOptions& options, std::span<const float> parameters)
+        : target(parameters.begin(), parameters.end()),
+          optimizer(options, parameters.size()),
+          squares((parameters.size() + kChunk - 1) / kChunk) {}
+
+    void reserve(std::size_t slices, std::size_t num_parameters) {
+      if (slices <= num_slices) return;
+      gradients = Block(checked_bytes("num_parameters", slices * num_parameters, sizeof(float)));
+      num_slices = slices;
+    }
+    std::span<float> gradient(std::size_t slice, std::size_t num_parameters) const noexcept {
+      return gradients.as<float>().subspan(slice * num_parameters, num_parameters);
+    }
+
+    std::vector<float> target;
+    Optimizer optimizer;
+    std::vector<double> squares;
+    Block gradients;
+    std::size_t num_slices = 0;
+    std::array<Sums, kMaxSlices> sums{};
+  };
+
+  static void check(const char* what, std::size_t value, std::size_t expected) {
+    if (value != expected) throw InvalidArgument(what, std::to_string(value), std::to_string(expected));
+  }
+
+  void check_batch(const TransitionBatch& batch, std::span<const float> weights,
+                   std::span<float> priorities) const {
+    if (batch.size() == 0) throw InvalidArgument("batch size", "0", "at least one transition");
+    check("observation elements", batch.observations().columns(), network_.num_inputs());
+    if (!weights.empty()) check("weights", weights.size(), batch.size());
+    if (!priorities.empty()) check("priorities", priorities.size(), batch.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::int32_t action = batch.action(i);
+      if (action < 0 || static_cast<std::size_t>(action) >= network_.num_actions())
+        throw InvalidArgument("action of transition " + std::to_string(i), std::to_string(action),
+                              "from 0 to " + std::to_string(network_.num_actions() - 1));
+    }
+  }
+
+  // Lists the linear layers in order: body, hidden layer of the head, value and advantage (or output).
+  void plan() {
+    std::size_t width = network_.num_inputs(), offset = 0;
+    const auto linear = [&](std::size_t out, bool relu) {
+      const detail::Linear layer{width, out, offset, offset + out * width, relu};
+      offset += out * (width + 1);
+      return layer;
+    };
+    const auto& layers = network_.layers();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (const auto* dense = std::get_if<Dense>(&layers[i])) {
+        body_.push_back(linear(dense->units, std::holds_alternative<Relu>(layers[i + 1])));
+        width = dense->units;
+      } else if (const auto* dueling = std::get_if<Dueling>(&layers[i])) {
+        if (dueling->hidden > 0) {
+          body_.push_back(linear(2 * dueling->hidden, true));
+          width = dueling->hidden;
+          is_split_ = true;
+        }
+        value_ = linear(1, false);
+        advantage_ = linear(network_.num_actions(), false);
+        is_dueling_ = true;
+      } else if (std::holds_alternative<Output>(layers[i])) {
+        advantage_ = linear(network_.num_actions(), false);
+      }
+    }
+    assert(offset == network_.num_parameters());
+    widest_ = network_.num_inputs();
+    for (const auto& layer : body_) widest_ = std::max(widest_, layer.out);
+  }
+
+  void reserve(std::size_t rows) {
+    for (Workspace& workspace : workspaces_)
+      if (workspace.rows < rows) reserve(workspace, rows);
+  }
+
+  void reserve(Workspace& w, std::size_t rows) {
+    std::size_t floats = 0;
+    const auto carve = [&](std::size_t columns) {
+      const std::size_t offset = floats;
+      floats += (rows * columns + 15) / 16 * 16;
+      return offset;
+    };
+    for (int pass = 0; pass < 2; ++pass) {  // first measures, then places
+      float* const base = pass == 0 ? nullptr : w.block.as<float>().data();
+      const auto place = [&](std::size_t columns) {
+        const std::size_t offset = carve(columns);
+        return base == nullptr ? nullptr : base + offset;
+      };
+      floats = 0;
+      w.input = place(network_.num_inputs());
+      for (std::size_t i = 0; i < body_.size(); ++i) w.activations[i] = place(body_[i].out);
+      w.value = place(1);
+      w.advantage = place(network_.num_actions());
+      w.q = place(network_.num_actions());
+      w.next_online = place(network_.num_actions());
+      w.next_target = place(network_.num_actions());
+      for (float*& delta : w.deltas) delta = place(widest_);
+      if (pass == 0) w.block = Block(checked_bytes("batch size", floats, sizeof(float)));
+    }
+    w.rows = rows;
+  }
+
+  // The observations as floats: themselves, or scaled bytes in the workspace.
+  static In input(const ObservationsView& observations, Workspace& w) {
+    if (observations.dtype() == DType::f32)
+      return {observations.as<float>().row(0), observations.rows(), observations.columns(),
+              observations.rows() > 1 ? observations.stride() / sizeof(float) : observations.columns()};
+    const auto bytes = observations.as<std::uint8_t>();
+    const Out floats{w.input, observations.rows(), observations.columns(), observations.columns()};
+    for (std::size_t i = 0; i < floats.rows; ++i) {
+      const std::uint8_t* const from = bytes.row(i);
+      float* const to = floats.row(i);
+      for (std::size_t j = 0; j < floats.columns; ++j)
+        to[j] = static_cast<float>(from[j]) * ObservationsView::kByteScale;
+    }
+    return floats.as_const();
+  }
+
+  Out activation(const Workspace& w, std::size_t layer, std::size_t rows) const noexcept {
+    return {w.activations[layer], rows, body_[layer].out, body_[layer].out};
+  }
+
+  // What value and advantage read: the last activation or the two halves of it.
+  In head_input(In features, bool advantage) const noexcept {
+    if (!is_split_) return features;
+    return advantage ? features.right_of(features.columns / 2) : features.left(features.columns / 2);
+  }
+
+  // Leaves all activations in the workspace for `backward`. Returns the first layer's input.
+  In forward(const float* parameters, const ObservationsView& observations, Workspace& w, Out q) const {
+    const std::size_t rows = observations.rows();
+    const In first = input(observations, w);
+    In x = first;
+    for (std::size_t i = 0; i < body_.size(); ++i) {
+      const Out y = activation(w, i, rows);
+      body_[i].forward(parameters, x, y);
+      x = y.as_const();
+    }
+    if (!is_dueling_) {
+      advantage_.forward(parameters, x, q);
+      return first;
+    }
+    const std::size_t actions = network_.num_actions();
+    const Out value{w.value, rows, 1, 1}, advantage{w.advantage, rows, actions, actions};
+    value_.forward(parameters, head_input(x, false), value);
+    advantage_.forward(parameters, head_input(x, true), advantage);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const float* const a = advantage.row(i);
+      float mean = 0.0f;
+      for (std::size_t j = 0; j < actions; ++j) mean += a[j];
+      const float base = value.data[i] - mean / static_cast<float>(actions);
+      for (std::size_t j = 0; j < actions; ++j) q.row(i)[j] = base + a[j];
+    }
+    return first;
+  }
+
+  // From dloss/dq, which lies in w.q, to the flat gradient, which is overwritten. Needs the activations of
+  // `forward`.
+  void backward(In first, Workspace& w, float* gradient) const {
+    const std::size_t rows = first.rows, actions = network_.num_actions();
+    const float* const parameters = parameters_.data();
+    const In features = body_.empty() ? first : activation(w, body_.size() - 1, rows).as_const();
+    const std::size_t width = features.columns;
+    Out delta{w.deltas[0], rows, width, width};
+
+    const Out dq{w.q, rows, actions, actions};
+    if (is_dueling_) {
+      const Out dvalue{w.value, rows, 1, 1};
+      for (std::size_t i = 0; i < rows; ++i) {  // dV = sum dQ, dA = dQ - mean(dQ)
+        float sum = 0.0f;
+        for (std::size_t j = 0; j < actions; ++j) sum += dq.row(i)[j];
+        dvalue.data[i] = sum;
+        for (std::size_t j = 0; j < actions; ++j) dq.row(i)[j] -= sum / static_cast<float>(actions);
+      }
+      value_.parameter_gradient(head_input(features, false), dvalue.as_const(), gradient);
+      advantage_.parameter_gradient(head_input(features, true), dq.as_const(), gradient);
+      if (body_.empty()) return;
+      if (is_split_) {
+        value_.input_gradient(parameters, dvalue.as_const(), delta.left(width / 2));
+        advantage_.input_gradient(parameters, dq.as_const(), delta.right_of(width / 2));
+      } else {
+        value_.input_gradient(parameters, dvalue.as_const(), delta);
+        detail::add_product_nn(delta, dq.as_const(), advantage_.weights(parameters));
+      }
+    } else {
+      advantage_.parameter_gradient(features, dq.as_const(), gradient);
+      if (body_.empty()) return;
+      advantage_.input_gradient(parameters, dq.as_const(), delta);
+    }
+
+    for (std::size_t i = body_.size(); i-- > 0;) {
+      const In y = activation(w, i, rows).as_const();
+      const In x = i == 0 ? first : activation(w, i - 1, rows).as_const();
+      body_[i].relu_backward(y, delta);
+      body_[i].parameter_gradient(x, delta.as_const(), gradient);
+      if (i == 0) return;
+      const Out next{delta.data == w.deltas[0] ? w.deltas[1] : w.deltas[0], rows, body_[i].in, body_[i].in};
+      body_[i].input_gradient(parameters, delta.as_const(), next);
+      delta = next;
+    }
+  }
+
+  void train_slice(const TransitionBatch& batch, std::span<const float> weights, std::span<float> priorities,
+                   const Slices& slices, std::size_t slice, Workspace& w, Training& training) const {
+    const std::size_t first = slices.first(slice), rows = slices.size(slice),
+                      actions = network_.num_actions();
+    const ObservationsView next = batch.next_observations().rows(first, rows);
+    forward(parameters_.data(), next, w, {w.next_online, rows, actions, actions});
+    forward(training.target.data(), next, w, {w.next_target, rows, actions, actions});
+    const In x =
+        forward(parameters_.data(), batch.observations().rows(first, rows), w, {w.q, rows, actions, actions});
+
+    Sums sums;
+    const auto delta = static_cast<float>(options_.huber_delta), size = static_cast<float>(batch.size());
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t item = first + i;
+      const auto action = static_cast<std::size_t>(batch.action(item));
+      const float weight = weights.empty() ? 1.0f : weights[item];
+      const float target =
+          double_q_target(batch.reward(item), batch.discount(item), {w.next_online + i * actions, actions},
+                          {w.next_target + i * actions, actions});
+      float* const q = w.q + i * actions;
+      const float td_error = target - q[action];
+      sums.loss += static_cast<double>(weight) * static_cast<double>(td_loss(options_.loss, delta, td_error));
+      sums.q += static_cast<double>(q[action]);
+      if (!priorities.empty()) priorities[item] = std::abs(td_error);
+      std::fill(q, q + actions, 0.0f);  // from here on dloss/dq
+      q[action] = -weight * td_loss_gradient(options_.loss, delta, td_error) / size;
+    }
+    training.sums[slice] = sums;
+    backward(x, w, training.gradient(slice, parameters_.size()).data());
+  }
+
+  template <class F>
+  void for_each_chunk(F f) {
+    const std::size_t total = parameters_.size();
+    pool_->parallel_for((total + kChunk - 1) / kChunk, [&](std::size_t chunk) {
+      f(chunk, chunk * kChunk, std::min(kChunk, total - chunk * kChunk));
+    });
+  }
+
+  // Adds the gradients of the slices up in the first one, in order. Returns the norm.
+  double reduce_gradients(Training& training, std::size_t num_slices) {
+    for_each_chunk([&](std::size_t chunk, std::size_t first, std::size_t count) {
+      float* const sum = training.gradient(0, parameters_.size()).data() + first;
+      for (std::size_t slice = 1; slice < num_slices; ++slice) {
+        const float* const part = training.gradient(slice, parameters_.size()).data() + first;
+        for (std::size_t i = 0; i < count; ++i) sum[i] += part[i];
+      }
+      training.squares[chunk] = sum_of_squares({sum, count});
+    });
+    double squares = 0.0;
+    for (const double part : training.squares) squares += part;
+    return std::sqrt(squares);
+  }
+
+  Training& training() {
+    if (!training_) training_ = std::make_unique<Training>(options_.optimizer, parameters_);
+    return *training_;
+  }
+
+  Network network_;
+  TrainOptions options_;
+  std::vector<float> parameters_;
+  std::vector<detail::Linear> body_;
+  detail::Linear value_, advantage_;
+  bool is_dueling_ = false, is_split_ = false;
+  std::size_t widest_ = 0;
+  std::unique_ptr<ThreadPool> pool_;
+  std::vector<Workspace> workspaces_;
+  std::unique_ptr<Training> training_;
+  std::uint64_t num_skipped_ = 0;
+};
+
+static_assert(require_q_network<EigenNetwork>());
+
+}  // namespace troop::nn
