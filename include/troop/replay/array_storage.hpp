@@ -2,7 +2,7 @@
 /// The plain storage of a replay: one block of memory, one record after another.
 #pragma once
 
-#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -43,7 +43,7 @@ class ArrayStorage {
   /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had.
   ArrayStorage(std::size_t capacity, RecordLayout layout)
       : layout_(std::move(layout)),
-        capacity_(capacity),
+        capacity_((require(capacity >= 1, "capacity", capacity, "a positive integer"), capacity)),
         block_(checked_bytes("capacity", capacity, layout_.size())) {}
 
   const RecordLayout& layout() const noexcept { return layout_; }
