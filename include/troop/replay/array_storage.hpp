@@ -51,6 +51,7 @@ class ArrayStorage {
 
   /// Stores `batch` into the slots [slot, slot + batch.size()).
   void write(std::size_t slot, const BatchView& batch) noexcept {
+    if (batch.empty()) return;  // its address may be null
     const std::size_t bytes = layout_.size();
     std::byte* to = block_.data() + slot * bytes;
     if (batch.stride() == bytes) {
