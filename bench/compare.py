@@ -422,22 +422,12 @@ class Bench:
         program = "bench_nn_eigen_network"
         if not self.built(program, "learner"):
             return []
-        command = [str(self.program(program)), "--benchmark_list_tests=true"]
-        try:
-            output, reason = run(command, self.options.timeout)
-        except Failed as error:
-            output, reason = "", str(error)
-        names = [name for name in output.split() if is_learner_benchmark(name)]
-        if not names:
-            missing = f"{program} has no train step of the dueling MLP at batch {LEARNER_BATCH}; left out"
-            self.problem("learner", reason or missing)
-            return []
         work = Work("learner", "train_step", record="cart_pole", batch=LEARNER_BATCH)
 
         def figure_of(said):
             return work, said["peer"], Figure(*(positive(said[key]) * 1e3 for key in ("ms", "min", "max")))
 
-        pattern = f"^{re.escape(names[0])}$"
+        pattern = f"^train_step/dueling_mlp/batch:{LEARNER_BATCH}$"
         contestants = [(TROOP, lambda: self.measure_troop(program, pattern, lambda *_: work))]
         if "torchrl" in installed:
             arguments = ["torch-learner", "--net", "mlp", "--batch", str(LEARNER_BATCH), "--threads", "1"]
@@ -571,12 +561,6 @@ def from_rates(said, items_a_call):
     """The figure of a line that gives items a second; its lowest rate is the longest time."""
     rates = (said["rate"], said.get("hi", said["rate"]), said.get("lo", said["rate"]))
     return Figure(*(items_a_call * 1e6 / positive(rate) for rate in rates))
-
-
-def is_learner_benchmark(name):
-    numbers = re.findall(r"\d+", name)
-    many_threads = re.search(r"threads:(?!1\b)", name)
-    return "train_step" in name and "mlp" in name and str(LEARNER_BATCH) in numbers and not many_threads
 
 
 def short(work):

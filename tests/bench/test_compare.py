@@ -4,6 +4,8 @@
 With TROOP_BENCH_BUILD=<build directory> also one quick run of the real programs against the fake peers.
 """
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -16,6 +18,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 COMPARE = HERE.parent.parent / "bench" / "compare.py"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(COMPARE.parent))
+import compare  # noqa: E402
 PROGRAMS = ("bench_replay_prioritized_replay", "bench_env_vector_environment", "bench_nn_eigen_network")
 
 TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "problems"}
@@ -118,7 +123,7 @@ class CompareTest(unittest.TestCase):
         row = self.row(result, work="cart_pole_step", environments=256)
         self.assertEqual((row["peer"], row["ratio"]), (None, None))
 
-        # The learner: the train step of the MLP at 512 with one thread, and no other.
+        # The learner: the train step of the MLP at 512, and no other.
         row = self.row(result, part="learner", batch=512, peer="pytorch")
         self.assertAlmostEqual(row["ratio"], 3000 / 200)
         self.assertEqual([round(us) for us in row["peer_us_spread"]], [2000, 4000])
@@ -213,9 +218,14 @@ class CompareTest(unittest.TestCase):
             ("--output", "/"),
         ):
             with self.subTest(f"{option} {value}"):
-                self.assertIsNone(self.compare(option, value, expected=2))
-                self.assertIn(f"argument {option}: ", self.complaints)
-                self.assertIn(repr(value), self.complaints)
+                complaints = io.StringIO()
+                with contextlib.redirect_stderr(complaints), self.assertRaises(SystemExit) as stop:
+                    compare.parse_options(["--build", str(self.build), option, value])
+                self.assertEqual(stop.exception.code, 2)
+                self.assertIn(f"argument {option}: ", complaints.getvalue())
+                self.assertIn(repr(value), complaints.getvalue())
+        self.assertIsNone(self.compare("--rounds", "0", expected=2))
+        self.assertIn("argument --rounds: '0' is not an integer from 1 to 100", self.complaints)
 
     @unittest.skipUnless("TROOP_BENCH_BUILD" in os.environ, "TROOP_BENCH_BUILD is not set")
     def test_the_real_programs_are_understood(self):
@@ -225,6 +235,7 @@ class CompareTest(unittest.TestCase):
             self.assertIn(("replay", verb, "cart_pole"), works)
             self.assertIn(("replay", verb, "atari"), works)
         self.assertIn(("environment", "cart_pole_step", None), works)
+        self.assertIn(("learner", "train_step", "cart_pole"), works)
         self.assertNotIn(None, [result["troop"][field] for field in TROOP - {"commit"}])
         for row in result["rows"]:
             self.assertGreater(row["troop_us"], 0)
