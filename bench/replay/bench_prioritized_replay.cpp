@@ -5,9 +5,9 @@
 //   update512  new priorities for a batch drawn earlier; sixteen such batches take turns
 //   mix        a learner step at one insert a draw: sample 512, update them, add 512 in chunks of 50
 //
-// Records: cart_pole (44 bytes) and atari (56,460 bytes: two stacks of four 84 x 84 frames). The replay is full,
-// alpha is 0.6, beta 0.4, priorities are exponentially distributed. A name is verb/record/entries:N, so that
-// --benchmark_filter='^mix/cart_pole/' or 'entries:131072$' chooses.
+// Records: cart_pole (44 bytes) and atari (56,460 bytes: two stacks of four 84 x 84 frames). The replay is
+// full, alpha is 0.6, beta 0.4, priorities are exponentially distributed. A name is verb/record/entries:N, so
+// that --benchmark_filter='^mix/cart_pole/' or 'entries:131072$' chooses.
 #include <benchmark/benchmark.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Puts into every benchmark's JSON what was measured: version, compiler and the instructions it was compiled for.
+// Puts into every benchmark's JSON what was measured: version, compiler, instructions, assertions.
 #include <benchmark/benchmark.h>
 
 #include <string>
