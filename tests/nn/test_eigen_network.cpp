@@ -1,11 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -227,10 +230,12 @@ TEST_CASE("the gradient of every parameter block agrees with central differences
       };
       const double step = 1e-5;
       for (const ParameterBlock& block : network.parameter_blocks()) {
+        const std::size_t checked = std::min<std::size_t>(block.size(), 40);
+        std::vector<float> actual;
         std::vector<double> expected;
-        const std::size_t checked = std::min<std::size_t>(block.size(), 200);
         for (std::size_t i = 0; i < checked; ++i) {
-          double& parameter = online[block.offset + i];
+          const std::size_t place = block.offset + i * block.size() / checked;
+          double& parameter = online[place];
           const double middle = parameter;
           parameter = middle + step;
           const double above = loss_now();
@@ -238,11 +243,12 @@ TEST_CASE("the gradient of every parameter block agrees with central differences
           const double below = loss_now();
           parameter = middle;
           expected.push_back((above - below) / (2 * step));
+          actual.push_back(fast.gradient()[place]);
         }
         CAPTURE(block.name);
         double scale = 1;
         for (const double slope : expected) scale = std::max(scale, std::abs(slope));
-        CHECK(largest_difference(fast.gradient().subspan(block.offset, checked), expected) < 3e-6 * scale);
+        CHECK(largest_difference(actual, expected) < 3e-6 * scale);
       }
     }
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -26,7 +27,11 @@ struct File {
   File& operator=(const File&) = delete;
   ~File() { std::filesystem::remove(path); }
   std::vector<std::byte> read() const { return troop::read_file(path, 1 << 20); }
-  void write(const std::vector<std::byte>& bytes) const { troop::write_file_atomically(path, bytes); }
+  void write(const std::vector<std::byte>& bytes) const {
+    std::ofstream stream(path, std::ios::binary);
+    stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    REQUIRE(stream.good());
+  }
   /// Writes `bytes` with a checksum that fits them.
   void seal(std::vector<std::byte> bytes) const {
     const std::uint32_t crc = troop::crc32c(std::span<const std::byte>(bytes).first(bytes.size() - 4));

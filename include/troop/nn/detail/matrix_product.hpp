@@ -160,8 +160,9 @@ inline void dot_tile(const float* a, const float* b, std::size_t b_stride, std::
     for (std::size_t n = 0; n < Count; ++n)
       sums[n] = simd::pmadd(factor, simd::ploadu<WidestPacket>(b + n * b_stride + k), sums[n]);
   }
-  for (; k < depth; ++k)
-    for (std::size_t n = 0; n < Count; ++n) tails[n] += a[k] * b[n * b_stride + k];
+  if constexpr (lanes > 1)
+    for (; k < depth; ++k)
+      for (std::size_t n = 0; n < Count; ++n) tails[n] += a[k] * b[n * b_stride + k];
   for (std::size_t n = 0; n < Count; ++n) c[n] = bias[n] + (simd::predux(sums[n]) + tails[n]);
 }
 
