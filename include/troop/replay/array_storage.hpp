@@ -15,9 +15,6 @@
 
 namespace troop {
 
-/// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
-struct DynamicRecord;
-
 /// What a replay asks of the place that holds its items: `capacity` slots of records of one layout.
 ///
 /// `write` stores adjacent records of a batch into adjacent slots, `read` copies one slot's record out. Both

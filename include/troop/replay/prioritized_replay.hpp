@@ -24,13 +24,11 @@
 #include <troop/core/random.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
+#include <troop/fwd.hpp>
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace troop {
-
-/// The number of an inserted item: grows by one for each insert and is never given again.
-using Key = std::uint64_t;
 
 struct ReplayOptions {
   /// Most items held at once (hard capacity): a further insert evicts the oldest item.
@@ -138,7 +136,7 @@ class Batch {
 ///     replay.add(transitions, priorities);                              // spans
 ///     auto batch = replay.sample(512, {.beta = 0.4}, random);           // batch.records(), .weights, .keys
 ///     replay.update(batch.keys, new_priorities);
-template <class Record, class Storage = ArrayStorage>
+template <class Record, class Storage>
 class PrioritizedReplay {
   static constexpr bool kDynamic = std::is_same_v<Record, DynamicRecord>;
   static_assert(ReplayStorage<Storage>,
