@@ -43,7 +43,7 @@ nn::EigenNetwork make_network() {
   return nn::EigenNetwork(nn::dueling_mlp({64, 64}).bind({4}, 2), 1);
 }
 
-void BM_EigenNetwork_Evaluate(benchmark::State& state) {
+void evaluate(benchmark::State& state) {
   const auto rows = static_cast<std::size_t>(state.range(0));
   const auto transitions = make_transitions(rows);
   const BatchView batch{std::span<const Transition>(transitions)};
@@ -55,9 +55,9 @@ void BM_EigenNetwork_Evaluate(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_EigenNetwork_Evaluate)->ArgName("rows")->Arg(1)->Arg(16)->Arg(128)->Arg(512);
+BENCHMARK(evaluate)->Name("evaluate/dueling_mlp")->ArgName("batch")->Arg(1)->Arg(16)->Arg(128)->Arg(512);
 
-void BM_EigenNetwork_TrainStep(benchmark::State& state) {
+void train_step(benchmark::State& state) {
   const auto rows = static_cast<std::size_t>(state.range(0));
   const auto transitions = make_transitions(rows);
   const BatchView batch{std::span<const Transition>(transitions)};
@@ -70,6 +70,6 @@ void BM_EigenNetwork_TrainStep(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_EigenNetwork_TrainStep)->ArgName("batch")->Arg(32)->Arg(128)->Arg(512);
+BENCHMARK(train_step)->Name("train_step/dueling_mlp")->ArgName("batch")->Arg(32)->Arg(128)->Arg(512);
 
 }  // namespace

@@ -17,12 +17,15 @@ class Deadline {
   static Deadline never() noexcept { return Deadline(Clock::time_point::max()); }
   static Deadline now() noexcept { return Deadline(Clock::time_point::min()); }
 
-  /// `duration` from now; a duration too long for the clock means never.
+  /// `duration` from now; a duration too long for the clock means never, one that is negative or not a number
+  /// has passed.
   template <class Rep, class Period>
   static Deadline after(std::chrono::duration<Rep, Period> duration) {
     const auto start = Clock::now();
     const auto left = std::chrono::duration<double>(Clock::time_point::max() - start);
-    if (std::chrono::duration<double>(duration) >= left) return never();
+    const auto wanted = std::chrono::duration<double>(duration);
+    if (!(wanted.count() > 0.0)) return Deadline(start);
+    if (wanted >= left) return never();
     return Deadline(start + std::chrono::duration_cast<Clock::duration>(duration));
   }
 

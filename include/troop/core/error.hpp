@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace troop {
@@ -66,7 +67,11 @@ template <class Value>
 std::string to_text(const Value& value) {
   std::ostringstream text;
   text.precision(9);
-  text << std::boolalpha << value;
+  if constexpr (std::is_integral_v<Value> && sizeof(Value) == 1 && !std::is_same_v<Value, bool>) {
+    text << static_cast<int>(value);  // a number, not a character
+  } else {
+    text << std::boolalpha << value;
+  }
   return text.str();
 }
 

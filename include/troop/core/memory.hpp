@@ -16,6 +16,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <troop/core/error.hpp>
@@ -59,6 +60,7 @@ class Block {
       std::memset(data_, 0, bytes);
       return;
     }
+    if (bytes > std::numeric_limits<std::size_t>::max() / 2) fail();  // rounding up would overflow
     mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
     void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) fail();
@@ -118,7 +120,11 @@ class RecordArray {
   std::size_t capacity() const noexcept { return block_.bytes() / layout_->size(); }
 
   void resize(std::size_t size) {
-    reserve(size);
+    if (size > capacity()) {
+      reserve(size);  // new memory is zeroed
+    } else if (size > size_) {
+      std::memset(block_.data() + size_ * layout_->size(), 0, (size - size_) * layout_->size());
+    }
     size_ = size;
   }
 

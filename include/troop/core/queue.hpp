@@ -62,7 +62,7 @@ class BoundedQueue {
     std::unique_lock lock(mutex_);
     deadline.wait(not_empty_, lock, [this] { return closed_ || size_ > 0; });
     if (size_ == 0) return std::nullopt;
-    std::optional<T> value(std::move(ring_[head_]));
+    std::optional<T> value(std::in_place, std::move(*ring_[head_]));
     ring_[head_].reset();
     head_ = (head_ + 1) % ring_.size();
     --size_;

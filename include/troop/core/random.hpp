@@ -10,6 +10,7 @@
 #include <numbers>
 #include <string_view>
 
+#include <troop/core/error.hpp>
 #include <troop/core/hash.hpp>
 
 namespace troop {
@@ -55,8 +56,11 @@ class Random {
   /// Uniform in [0, 1), a multiple of 2^-53.
   double uniform() noexcept { return static_cast<double>((*this)() >> 11) * 0x1.0p-53; }
 
-  /// Uniform in [low, high).
-  double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
+  /// Uniform in [low, high), an interval of finite length.
+  double uniform(double low, double high) noexcept {
+    const double value = low + (high - low) * uniform();
+    return value < high ? value : std::nextafter(high, low);  // the sum may have been rounded up to `high`
+  }
 
   /// Uniform integer in [0, bound), without bias (Lemire 2019). `bound` must be positive.
   std::uint64_t below(std::uint64_t bound) noexcept {
@@ -75,9 +79,15 @@ class Random {
     return radius * std::cos(2.0 * std::numbers::pi * uniform());
   }
 
-  /// The whole state, for a checkpoint; `set_state` continues the stream exactly.
+  /// The whole state, for a checkpoint.
   const State& state() const noexcept { return state_; }
-  void set_state(const State& state) noexcept { state_ = state; }
+
+  /// Continues the stream of a saved state exactly. Throws InvalidArgument for four zeros, from which only
+  /// zeros would come.
+  void set_state(const State& state) {
+    require(state != State{}, "random state", 0, "at least one bit that is set");
+    state_ = state;
+  }
 
   friend bool operator==(const Random&, const Random&) = default;
 

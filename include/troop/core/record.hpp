@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -60,6 +61,7 @@ inline std::string to_string(const Field& field) {
 class RecordLayout {
  public:
   static constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 30;
+  static constexpr std::size_t kMaxAlignment = 64;  ///< of the memory that troop keeps records in
 
   /// Lays the fields out in the given order, each at the next multiple of its element size, as a C++ struct
   /// would be; the given offsets are ignored. Throws InvalidArgument for no field, an empty or repeated name,
@@ -164,9 +166,12 @@ class RecordLayout {
 
   void finish() {
     require(!fields_.empty(), "fields", 0, "at least one field");
-    fingerprint_ = fnv1a(std::to_string(size_));
+    // Lengths stand before names, so that no two layouts give the same text.
+    fingerprint_ = fnv1a(std::to_string(size_) + ";");
     for (const auto& field : fields_) {
-      fingerprint_ = fnv1a(to_string(field) + "@" + std::to_string(field.offset) + ";", fingerprint_);
+      fingerprint_ = fnv1a(std::to_string(field.name.size()) + ":" + to_string(field) + "@" +
+                               std::to_string(field.offset) + ";",
+                           fingerprint_);
     }
   }
 
@@ -181,12 +186,14 @@ namespace detail {
 template <class T>
 struct MemberType {
   using Scalar = T;
+  static constexpr bool kHasElements = true;
   static void append_shape(std::vector<std::size_t>&) {}
 };
 
 template <class T, std::size_t N>
 struct MemberType<std::array<T, N>> {
   using Scalar = typename MemberType<T>::Scalar;
+  static constexpr bool kHasElements = N > 0 && MemberType<T>::kHasElements;
   static void append_shape(std::vector<std::size_t>& shape) {
     shape.push_back(N);
     MemberType<T>::append_shape(shape);
@@ -202,6 +209,12 @@ struct AllElements;
 template <class... Members>
 struct AllElements<std::tuple<Members...>>
     : std::bool_constant<(Element<typename MemberType<Members>::Scalar> && ...)> {};
+
+template <class Tuple>
+struct NoneEmpty;
+
+template <class... Members>
+struct NoneEmpty<std::tuple<Members...>> : std::bool_constant<(MemberType<Members>::kHasElements && ...)> {};
 
 }  // namespace detail
 
@@ -221,6 +234,9 @@ RecordLayout RecordLayout::reflect() {
   static_assert(detail::AllElements<Members>::value,
                 "a record's members must be numbers, enumerations, or std::array of these; nested structs "
                 "are not supported");
+  static_assert(detail::NoneEmpty<Members>::value, "a record's arrays must have at least one element");
+  static_assert(sizeof(T) <= kMaxRecordBytes, "a record must not be larger than 1 GiB");
+  static_assert(alignof(T) <= kMaxAlignment, "a record's alignment must be at most a cache line, 64 bytes");
   RecordLayout layout;
   const auto names = detail::member_names<T>();
   const auto offsets = detail::member_offsets<T>();

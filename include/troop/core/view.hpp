@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,6 +81,10 @@ class BatchView {
   BatchView(const RecordLayout& layout, const void* data, std::size_t size)
       : BatchView(layout, data, size, layout.size()) {}
 
+  /// The view keeps the layout's address: a temporary would be gone.
+  BatchView(const RecordLayout&&, const void*, std::size_t, std::size_t) = delete;
+  BatchView(const RecordLayout&&, const void*, std::size_t) = delete;
+
   /// Records of a type known at compile time.
   template <Record T>
   explicit BatchView(std::span<const T> records)
@@ -96,13 +101,17 @@ class BatchView {
   }
 
   /// One field of all records as a matrix [size, elements of the field]. Throws InvalidArgument when there is
-  /// no such field or its dtype is not T's.
+  /// no such field, its dtype is not T's, or the records lie at an address where no T may be.
   template <Element T>
   MatrixView<const T> field(std::string_view name) const {
     const Field& field = layout_->field(name);
     if (field.dtype != dtype_of<T>()) {
       throw InvalidArgument(std::string(name) + ".dtype", std::string(name_of(field.dtype)),
                             std::string(name_of(dtype_of<T>())));
+    }
+    if (reinterpret_cast<std::uintptr_t>(data_) % alignof(T) != 0) {
+      throw InvalidArgument(std::string(name) + ".address", detail::to_text(data_ + field.offset),
+                            "a multiple of " + std::to_string(alignof(T)));
     }
     return {reinterpret_cast<const T*>(data_ + field.offset), size_, field.count(), stride_};
   }

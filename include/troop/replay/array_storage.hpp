@@ -2,7 +2,7 @@
 /// The plain storage of a replay: one block of memory, one record after another.
 #pragma once
 
-#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -43,7 +43,7 @@ class ArrayStorage {
   /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had.
   ArrayStorage(std::size_t capacity, RecordLayout layout)
       : layout_(std::move(layout)),
-        capacity_(capacity),
+        capacity_((require(capacity >= 1, "capacity", capacity, "a positive integer"), capacity)),
         block_(checked_bytes("capacity", capacity, layout_.size())) {}
 
   const RecordLayout& layout() const noexcept { return layout_; }
@@ -51,6 +51,7 @@ class ArrayStorage {
 
   /// Stores `batch` into the slots [slot, slot + batch.size()).
   void write(std::size_t slot, const BatchView& batch) noexcept {
+    if (batch.empty()) return;  // its address may be null
     const std::size_t bytes = layout_.size();
     std::byte* to = block_.data() + slot * bytes;
     if (batch.stride() == bytes) {

@@ -63,10 +63,13 @@ struct NStepItem {
 template <class Scalar>
 class NStep {
  public:
+  static constexpr std::size_t kMaxObservation = std::size_t{1} << 30;  ///< elements
+
   NStep(std::size_t num_environments, std::size_t observation_size, const NStepOptions& options)
       : options_((options.validate(), options)), observation_size_(observation_size) {
     require(num_environments >= 1, "num_environments", num_environments, "a positive integer");
-    require(observation_size >= 1, "observation_size", observation_size, "a positive integer");
+    require(observation_size >= 1 && observation_size <= kMaxObservation, "observation_size",
+            observation_size, "an integer from 1 to 2^30");
     for (std::size_t m = 0; m <= options_.n; ++m)
       discounts_.push_back(std::pow(options_.gamma, static_cast<double>(m)));
     windows_.resize(num_environments);
@@ -82,9 +85,11 @@ class NStep {
   /// Steps of environment `i` whose items are still to come.
   std::size_t pending(std::size_t i) const noexcept { return windows_[i].size; }
 
-  /// Takes a step and calls `emit(const NStepItem<Scalar>&)` for each item that it completes.
+  /// Takes a step and calls `emit(const NStepItem<Scalar>&)` for each item that it completes. When `emit`
+  /// throws, that item, and at an episode's end all that are left of the episode, are lost; nothing else is.
   template <class Emit>
   void add(std::size_t i, const EnvironmentStep<Scalar>& step, Emit&& emit) {
+    assert(i < windows_.size());
     assert(step.observation.size() == observation_size_ && step.next_observation.size() == observation_size_);
     Window& window = windows_[i];
     const std::size_t place = (window.first + window.size) % options_.n;
@@ -93,6 +98,7 @@ class NStep {
     window.steps[place] = {step.action, step.reward, step.action_value};
     ++window.size;
     if (step.terminated || step.truncated) {
+      const EndOfEpisode end{window};
       while (window.size > 0) emit_oldest(window, step, emit);
     } else if (window.size == options_.n) {
       emit_oldest(window, step, emit);
@@ -113,6 +119,12 @@ class NStep {
     std::size_t first = 0, size = 0;
   };
 
+  /// Leaves nothing of an episode to the next one, whatever happens.
+  struct EndOfEpisode {
+    Window& window;
+    ~EndOfEpisode() { window.size = 0; }
+  };
+
   template <class Emit>
   void emit_oldest(Window& window, const EnvironmentStep<Scalar>& last, Emit& emit) {
     double total = 0.0;
@@ -128,9 +140,9 @@ class NStep {
         .discount = last.terminated ? 0.0f : static_cast<float>(discounts_[window.size]),
         .next_observation = last.next_observation,
         .action_value = step.action_value};
-    emit(item);
     window.first = (window.first + 1) % options_.n;
     --window.size;
+    emit(item);
   }
 
   NStepOptions options_;

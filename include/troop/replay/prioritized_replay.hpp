@@ -88,11 +88,15 @@ class Batch {
  public:
   std::size_t size() const noexcept { return keys.size(); }
 
-  /// The records as one block, whatever their type.
-  BatchView view() const { return array_->view(); }
+  /// The records as one block, whatever their type. Throws Error when nothing was sampled into the batch.
+  BatchView view() const {
+    if (array_ == nullptr) throw Error("view of a batch into which nothing was sampled");
+    return array_->view();
+  }
 
   /// The records, adjacent to each other.
   std::span<const Record> records() const requires(!std::is_same_v<Record, DynamicRecord>) {
+    if (array_ == nullptr) return {};
     return {reinterpret_cast<const Record*>(array_->data()), array_->size()};
   }
 
@@ -116,8 +120,8 @@ class Batch {
 /// - Keys are the numbers of inserts, from 0. A priority update that comes after its item was evicted is
 /// recognised by the key, counted, and
 ///   not applied to the newcomer in the same place.
-/// - A priority of 0 keeps the item but never draws it. A priority so small that its power underflows counts
-/// as the smallest positive float.
+/// - A priority of 0 keeps the item but never draws it. A priority whose power is below the smallest normal
+/// float, 1.2e-38, counts as that.
 ///   Priorities that are NaN, infinite, negative, or whose power overflows are refused with an error that
 ///   names the item; nothing of that call is applied.
 /// - A sample may hold an item more than once.
@@ -176,7 +180,7 @@ class PrioritizedReplay {
   /// Throws InvalidArgument when the numbers of records and priorities differ or a priority is not allowed,
   /// LayoutMismatch when the records are not of the replay's layout; then nothing was added.
   Key add(const BatchView& records, std::span<const float> priorities) {
-    if (records.layout().fingerprint() != layout().fingerprint()) records.layout().require_equal(layout());
+    if (&records.layout() != &layout()) records.layout().require_equal(layout());
     require_as_many(priorities.size(), records.size(), "records");
     Powers powers(*this, priorities);
     return large_records_.empty() ? add_small(records, powers.values) : add_large(records, powers.values);
@@ -193,7 +197,8 @@ class PrioritizedReplay {
 
   /// Draws `count` items into `batch`, each with its probability, whatever was drawn before.
   ///
-  /// Throws InvalidArgument for a count of 0 or a bad beta, EmptyReplay when no item has a positive priority.
+  /// Throws InvalidArgument for a count of 0 or a bad beta, EmptyReplay when no item has a positive priority;
+  /// what the batch holds is then unspecified.
   void sample(std::size_t count, const SampleOptions& options, Random& random, Batch<Record>& batch) {
     require(count >= 1 && count <= kMaxBatch, "count", count, "an integer from 1 to 2^24");
     options.validate();
@@ -295,12 +300,14 @@ class PrioritizedReplay {
   /// adjacent writes takes few locks.
   struct LargeRecords {
     explicit LargeRecords(std::size_t capacity)
-        : written(capacity, kNever), stripes(capacity > 0 ? kStripes : 0) {}
-    bool empty() const noexcept { return written.empty(); }
+        : memory(checked_bytes("capacity", capacity, sizeof(Key))), stripes(capacity > 0 ? kStripes : 0) {}
+    bool empty() const noexcept { return stripes.empty(); }
     std::shared_mutex& stripe(std::size_t slot) noexcept { return stripes[slot / 16 % kStripes]; }
 
-    static constexpr Key kNever = std::numeric_limits<Key>::max();
-    std::vector<Key> written;  // the key whose record is in the slot; guarded by the slot's stripe
+    /// One more than the key whose record is in the slot, 0 for none; guarded by the slot's stripe.
+    Key& written(std::size_t slot) noexcept { return memory.as<Key>()[slot]; }
+
+    Block memory;  // of keys; its pages are taken as they are first written, like those of the records
     std::vector<std::shared_mutex> stripes;
   };
 
@@ -412,10 +419,10 @@ class PrioritizedReplay {
       const Key key = first + i;
       const std::size_t slot = slot_of(key);
       const std::unique_lock lock(large_records_.stripe(slot));
-      Key& written = large_records_.written[slot];
-      if (written != LargeRecords::kNever && written > key) continue;  // overtaken by a later round
+      Key& written = large_records_.written(slot);
+      if (written > key + 1) continue;  // overtaken by a later round
       storage_.write(slot, records.records(i, 1));
-      written = key;
+      written = key + 1;
     }
     const std::lock_guard lock(mutex_);
     for (std::size_t i = skip; i < records.size();) {
@@ -457,14 +464,17 @@ class PrioritizedReplay {
       std::erase_if(pending, [&](std::size_t i) {
         const std::size_t slot = batch.slots_[i];
         const std::shared_lock lock(large_records_.stripe(slot));
-        if (large_records_.written[slot] != batch.keys[i]) return false;
+        if (large_records_.written(slot) != batch.keys[i] + 1) return false;
         storage_.read(slot, batch.array_->record(i));
         return true;
       });
       if (pending.empty()) return;
       const std::lock_guard lock(mutex_);
       const double total = tree_.total();
-      if (!(total > 0.0)) throw EmptyReplay("every item was evicted while a sample was being copied");
+      if (!(total > 0.0)) {
+        statistics_.samples -= batch.size();
+        throw EmptyReplay("every item was evicted while a sample was being copied");
+      }
       for (const std::size_t i : pending) {
         const double part =
             stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(batch.size())
@@ -480,8 +490,10 @@ class PrioritizedReplay {
   static void weigh(Batch<Record>& batch, double beta) {
     const double smallest = *std::min_element(batch.probabilities.begin(), batch.probabilities.end());
     const auto exponent = static_cast<float>(-beta);
+    constexpr double kLargest = std::numeric_limits<float>::max();
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      batch.weights[i] = std::pow(static_cast<float>(batch.probabilities[i] / smallest), exponent);
+      const double ratio = std::min(batch.probabilities[i] / smallest, kLargest);
+      batch.weights[i] = std::pow(static_cast<float>(ratio), exponent);
     }
   }
 

@@ -193,7 +193,8 @@ consteval std::string_view pretty_name() {
 constexpr std::string_view last_identifier(std::string_view text) {
   text = text.substr(0, text.rfind('}'));
   const auto is_part = [](char c) {
-    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           static_cast<unsigned char>(c) >= 0x80;  // letters beyond ASCII, in UTF-8
   };
   std::size_t end = text.size();
   while (end > 0 && !is_part(text[end - 1])) --end;
