@@ -28,6 +28,7 @@ struct File {
   ~File() { std::filesystem::remove(path); }
   std::vector<std::byte> read() const { return troop::read_file(path, 1 << 20); }
   void write(const std::vector<std::byte>& bytes) const {
+    std::filesystem::remove(path);  // some file systems sync a file that was truncated
     std::ofstream stream(path, std::ios::binary);
     stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     REQUIRE(stream.good());
