@@ -9,7 +9,7 @@ compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
-  test)   packages="$compiler $libraries doctest-dev libbenchmark-dev" ;;
+  test)   packages="$compiler $libraries doctest-dev libbenchmark-dev python3" ;;
   bench)  packages="$compiler $libraries libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;

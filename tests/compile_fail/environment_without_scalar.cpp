@@ -1,4 +1,4 @@
-// expect: write `using Scalar = float;`
+// expect: write `using Scalar = float
 #include <cstdint>
 #include <span>
 

@@ -28,8 +28,8 @@
 namespace troop::agent {
 
 struct ActorOptions {
-  NStepOptions n_step;
-  EpsilonLadder epsilon;
+  NStepOptions n_step = {};
+  EpsilonLadder epsilon = {};
   /// Index in the whole fleet of the actor's first environment, and the fleet's number of environments: they choose the rungs of the ladder.
   std::size_t first_index = 0;
   std::size_t num_environments = 1;
@@ -106,6 +106,7 @@ class Actor {
 
   std::size_t num_environments() const noexcept { return environments_.size(); }
   std::span<const double> epsilons() const noexcept { return epsilons_; }
+  const Network& network() const noexcept { return network_; }
   const Environments& environments() const noexcept { return environments_; }
 
   /// One step in every environment, after handing full batches to the sink. Anything but ok comes from the sink: no environment was stepped, nothing is

@@ -48,7 +48,7 @@ struct BetaSchedule {
 
 struct LearnerOptions {
   std::size_t batch_size = 512;
-  BetaSchedule beta;
+  BetaSchedule beta = {};
   std::uint64_t target_interval =
       2500;  ///< steps between two copies of the online network into the target network
   std::uint64_t trim_interval = 100;    ///< steps between two trims of the replay to its soft capacity

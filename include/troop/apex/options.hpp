@@ -41,7 +41,7 @@ struct Options {
 
   ReplayOptions replay{.capacity = 100'000};
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
-  agent::ActorOptions actor;
+  agent::ActorOptions actor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
 
@@ -52,7 +52,7 @@ struct Options {
   double max_seconds = 600.0;  ///< the run gives up after these
 
   std::string output = "network.troop";  ///< where the solved or last network is written; empty: nowhere
-  std::string evaluate;                  ///< a saved network to play instead of training
+  std::string evaluate = {};             ///< a saved network to play instead of training
   bool quiet = false;                    ///< no progress, only the result
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
@@ -210,18 +210,16 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 /// Throws for a word that is no option, with the nearest name that there is.
 [[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries) {
   const std::string given = word.substr(0, word.find('='));
-  std::string nearest = "--help";
+  std::string nearest;
   std::size_t distance = given.size() / 2;
   for (const auto& entry : entries) {
     const std::size_t changes = edit_distance(given, flag_of(entry.name));
-    if (changes < distance) {
-      distance = changes;
-      nearest = flag_of(entry.name);
-    }
+    if (changes >= distance) continue;
+    distance = changes;
+    nearest = flag_of(entry.name);
   }
-  throw InvalidArgument(
-      "option", word,
-      nearest == "--help" ? "one of those that --help lists" : "perhaps " + nearest + " (--help lists all)");
+  throw Error("unknown option " + word + (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+              " (--help lists all)");
 }
 
 inline std::string environment_name(std::string name) {
@@ -295,14 +293,14 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
     throw detail::HelpRequested(std::string(version.what()) + "\n");
   } catch (const CLI::FileError&) {
     throw InvalidArgument("--config", app.get_config_ptr()->as<std::string>(), "a file that can be read");
-  } catch (const CLI::ExtrasError&) {
-    detail::refuse_unknown(app.remaining().empty() ? std::string("?") : app.remaining().front(),
-                           table.entries());
   } catch (const CLI::ConfigError& error) {
-    throw InvalidArgument("--config", error.what(),
-                          "lines such as batch-size = 128, with the names of --help");
+    throw Error("--config: " + std::string(error.what()) +
+                " (lines are like batch-size = 128; --help lists the names)");
+  } catch (const CLI::ExtrasError&) {
+    const auto extras = app.remaining();
+    refuse_unknown(extras.empty() ? std::string() : extras.front(), table.entries());
   } catch (const CLI::ParseError& error) {
-    throw InvalidArgument("command line", error.what(), "options as --help lists them");
+    throw Error(std::string(error.what()) + " (--help lists all options)");
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (given[i]->count() > 0) table.entries()[i].set(values[i]);

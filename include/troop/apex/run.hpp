@@ -73,6 +73,15 @@ inline void require_memory(const Options& options, const RecordLayout& layout) {
                             " bytes in this machine's memory");
 }
 
+inline void require_writable(const std::string& output) {
+  try {
+    check_writable(output);
+  } catch (const FileError& error) {
+    throw InvalidArgument("--output", output,
+                          "a file that can be written (" + std::string(error.what()) + ")");
+  }
+}
+
 template <env::Environment Environment>
 auto make_evaluator(const Options& options, const nn::Network& network) {
   env::VectorEnvironment<Environment> environments(
@@ -240,7 +249,7 @@ int run(const Options& options, const nn::Network& architecture) {
   try {
     options.validate();
     if (!options.evaluate.empty()) return evaluate<Environment>(options);
-    if (!options.output.empty()) check_writable(options.output);
+    if (!options.output.empty()) detail::require_writable(options.output);
     started = true;
     const RunResult result = train<Environment>(options, architecture);
     if (!options.output.empty()) {

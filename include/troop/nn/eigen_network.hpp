@@ -16,12 +16,11 @@
 #include <variant>
 #include <vector>
 
-#include <Eigen/Core>
-
 #include <troop/core/error.hpp>
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_pool.hpp>
 #include <troop/core/view.hpp>
+#include <troop/nn/detail/matrix_product.hpp>
 #include <troop/nn/initialize.hpp>
 #include <troop/nn/network.hpp>
 #include <troop/nn/optimizer.hpp>
@@ -33,69 +32,6 @@ namespace troop::nn {
 
 namespace detail {
 
-/// A row-major float matrix in somebody else's memory, `stride` floats from row to row.
-template <class T>
-struct Matrix {
-  T* data = nullptr;
-  std::size_t rows = 0, columns = 0, stride = 0;
-
-  T* row(std::size_t i) const noexcept { return data + i * stride; }
-  Matrix block(std::size_t row, std::size_t column, std::size_t num_rows,
-               std::size_t num_columns) const noexcept {
-    return {data + row * stride + column, num_rows, num_columns, stride};
-  }
-  Matrix right_of(std::size_t column) const noexcept { return block(0, column, rows, columns - column); }
-  Matrix left(std::size_t num_columns) const noexcept { return block(0, 0, rows, num_columns); }
-  Matrix<const T> as_const() const noexcept { return {data, rows, columns, stride}; }
-
-  auto eigen() const noexcept {
-    using Plain = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-    using Mapped = std::conditional_t<std::is_const_v<T>, const Plain, Plain>;
-    return Eigen::Map<Mapped, Eigen::Unaligned, Eigen::OuterStride<>>(
-        data, static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(columns),
-        Eigen::OuterStride<>(static_cast<Eigen::Index>(stride)));
-  }
-};
-
-using In = Matrix<const float>;
-using Out = Matrix<float>;
-
-// Eigen's product packs its operands into buffers which lie on the stack up to EIGEN_STACK_ALLOCATION_LIMIT
-// (128 KiB each) and on the heap beyond. Products are therefore cut into panels of at most 128 x 128: 64 KiB.
-inline constexpr std::size_t kPanel = 128;
-
-template <class Product>
-void for_each_panel(std::size_t rows, std::size_t columns, std::size_t depth, Product product) {
-  for (std::size_t i = 0; i < rows; i += kPanel)
-    for (std::size_t j = 0; j < columns; j += kPanel)
-      for (std::size_t k = 0; k < depth; k += kPanel)
-        product(i, j, k, std::min(kPanel, rows - i), std::min(kPanel, columns - j),
-                std::min(kPanel, depth - k));
-}
-
-// c += a b^T, with a [rows, depth] and b [columns, depth].
-inline void add_product_nt(Out c, In a, In b) {
-  for_each_panel(c.rows, c.columns, a.columns, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
-    c.block(i, j, m, n).eigen().noalias() +=
-        a.block(i, k, m, d).eigen() * b.block(j, k, n, d).eigen().transpose();
-  });
-}
-
-// c += a b, with a [rows, depth] and b [depth, columns].
-inline void add_product_nn(Out c, In a, In b) {
-  for_each_panel(c.rows, c.columns, a.columns, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
-    c.block(i, j, m, n).eigen().noalias() += a.block(i, k, m, d).eigen() * b.block(k, j, d, n).eigen();
-  });
-}
-
-// c += a^T b, with a [depth, rows] and b [depth, columns].
-inline void add_product_tn(Out c, In a, In b) {
-  for_each_panel(c.rows, c.columns, a.rows, [&](auto i, auto j, auto k, auto m, auto n, auto d) {
-    c.block(i, j, m, n).eigen().noalias() +=
-        a.block(k, i, d, m).eigen().transpose() * b.block(k, j, d, n).eigen();
-  });
-}
-
 /// y = x W^T + b, then ReLU where `relu`; the places of W and b in the flat span.
 struct Linear {
   std::size_t in = 0, out = 0, weight = 0, bias = 0;
@@ -103,10 +39,28 @@ struct Linear {
 
   In weights(const float* parameters) const noexcept { return {parameters + weight, out, in, in}; }
 
-  void forward(const float* parameters, In x, Out y) const {
+  // A layer of few outputs takes dot products; the others read W^T, which lies where W does.
+  bool is_narrow() const noexcept { return out < 4; }
+
+  void transpose(const float* parameters, float* transposed) const {
+    constexpr std::size_t kTile = 16;
+    if (is_narrow()) return;
+    const float* const from = parameters + weight;
+    float* const to = transposed + weight;
+    for (std::size_t i = 0; i < out; i += kTile)
+      for (std::size_t j = 0; j < in; j += kTile)
+        for (std::size_t column = j; column < std::min(in, j + kTile); ++column)
+          for (std::size_t row = i; row < std::min(out, i + kTile); ++row)
+            to[column * out + row] = from[row * in + column];
+  }
+
+  void forward(const float* parameters, const float* transposed, In x, Out y) const {
     const float* const b = parameters + bias;
-    for (std::size_t i = 0; i < y.rows; ++i) std::copy(b, b + out, y.row(i));
-    add_product_nt(y, x, weights(parameters));
+    if (is_narrow()) {
+      multiply_by_dots(x, weights(parameters), b, y);
+    } else {
+      multiply(plain(x), {transposed + weight, in, out, out}, {b, 0}, y);
+    }
     if (!relu) return;
     for (std::size_t i = 0; i < y.rows; ++i) {
       float* const row = y.row(i);
@@ -126,9 +80,7 @@ struct Linear {
 
   // Overwrites this layer's part of the flat gradient.
   void parameter_gradient(In x, In dy, float* gradient) const {
-    const Out dw{gradient + weight, out, in, in};
-    std::fill(dw.data, dw.data + out * in, 0.0f);
-    add_product_tn(dw, dy, x);
+    multiply(transposed(dy), x, {}, {gradient + weight, out, in, in});
     float* const db = gradient + bias;
     std::fill(db, db + out, 0.0f);
     for (std::size_t i = 0; i < dy.rows; ++i) {
@@ -137,10 +89,9 @@ struct Linear {
     }
   }
 
-  // Overwrites dx with dloss/dx.
-  void input_gradient(const float* parameters, In dy, Out dx) const {
-    for (std::size_t i = 0; i < dx.rows; ++i) std::fill(dx.row(i), dx.row(i) + in, 0.0f);
-    add_product_nn(dx, dy, weights(parameters));
+  // dx = addend + dloss/dx.
+  void input_gradient(const float* parameters, In dy, Addend addend, Out dx) const {
+    multiply(plain(dy), weights(parameters), addend, dx);
   }
 };
 
@@ -171,7 +122,7 @@ class EigenNetwork {
   explicit EigenNetwork(Network network, std::uint64_t seed = 0, const TrainOptions& options = {})
       : network_((network.require_bound(), std::move(network))),
         options_((validate(options), options)),
-        parameters_(initial_parameters(network_, seed)),
+        online_(initial_parameters(network_, seed)),
         pool_(std::make_unique<ThreadPool>(options.num_threads)),
         workspaces_(options.num_threads) {
     plan();
@@ -187,9 +138,10 @@ class EigenNetwork {
     check("q columns", q.columns(), network_.num_actions());
     const Slices slices(observations.rows());
     reserve(slices.rows);
+    transpose(online_);
     pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
       const std::size_t first = slices.first(slice), count = slices.size(slice);
-      forward(parameters_.data(), observations.rows(first, count), workspaces_[worker],
+      forward(online_, observations.rows(first, count), workspaces_[worker],
               {q.row(first), count, q.columns(), q.stride() / sizeof(float)});
     });
   }
@@ -202,7 +154,9 @@ class EigenNetwork {
     Training& training = this->training();
     const Slices slices(batch.size());
     reserve(slices.rows);
-    training.reserve(slices.count, parameters_.size());
+    training.reserve(slices.count);
+    transpose(online_);
+    transpose(training.target);
 
     pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
       train_slice(batch, weights, priorities, slices, slice, workspaces_[worker], training);
@@ -227,25 +181,26 @@ class EigenNetwork {
     const auto factor = static_cast<float>(clip_factor(norm, options_.max_gradient_norm));
     training.optimizer.begin_step();
     for_each_chunk([&](std::size_t, std::size_t first, std::size_t count) {
-      training.optimizer.update(parameters_, training.gradient(0, parameters_.size()), factor, first, count);
+      training.optimizer.update(online_.values, training.gradient(0), factor, first, count);
     });
+    online_.is_transposed = false;
     return result;
   }
 
   /// The target network becomes a copy of the online one.
-  void sync_target() { set_target_parameters(parameters_); }
+  void sync_target() { set_target_parameters(online_.values); }
 
-  std::span<const float> parameters() const noexcept { return parameters_; }
+  std::span<const float> parameters() const noexcept { return online_.values; }
   std::span<const float> target_parameters() const noexcept {
-    return training_ ? std::span<const float>(training_->target) : parameters();
+    return training_ ? std::span<const float>(training_->target.values) : parameters();
   }
   void set_parameters(std::span<const float> values) {
-    check("parameters", values.size(), parameters_.size());
-    std::copy(values.begin(), values.end(), parameters_.begin());
+    check("parameters", values.size(), online_.values.size());
+    online_.assign(values);
   }
   void set_target_parameters(std::span<const float> values) {
-    check("target parameters", values.size(), parameters_.size());
-    std::copy(values.begin(), values.end(), training().target.begin());
+    check("target parameters", values.size(), online_.values.size());
+    training().target.assign(values);
   }
 
   /// Steps applied and, not counted among these, steps skipped because loss or gradient was not finite.
@@ -261,8 +216,7 @@ class EigenNetwork {
   /// The gradient of the last `train_step` before clipping, in the order of the parameters; empty before the
   /// first.
   std::span<const float> gradient() const noexcept {
-    return training_ && training_->num_slices > 0 ? training_->gradient(0, parameters_.size())
-                                                  : std::span<float>();
+    return training_ && training_->num_slices > 0 ? training_->gradient(0) : std::span<float>();
   }
 
  private:
@@ -299,26 +253,38 @@ class EigenNetwork {
     double loss = 0.0, q = 0.0;
   };
 
+  // The parameters of one network, and once it is used, its weights transposed.
+  struct Weights {
+    explicit Weights(std::vector<float> parameters) : values(std::move(parameters)) {}
+    void assign(std::span<const float> parameters) {
+      std::copy(parameters.begin(), parameters.end(), values.begin());
+      is_transposed = false;
+    }
+    std::vector<float> values, transposed;
+    bool is_transposed = false;
+  };
+
   // What only a learner needs.
   struct Training {
-    Training(const OptimizerOptions& options, std::span<const float> parameters)
-        : target(parameters.begin(), parameters.end()),
+    Training(const OptimizerOptions& options, const std::vector<float>& parameters)
+        : target(parameters),
           optimizer(options, parameters.size()),
           squares((parameters.size() + kChunk - 1) / kChunk) {}
 
-    void reserve(std::size_t slices, std::size_t num_parameters) {
+    void reserve(std::size_t slices) {
       if (slices <= num_slices) return;
-      gradients = Block(checked_bytes("num_parameters", slices * num_parameters, sizeof(float)));
+      num_slices = 0;
+      gradients = Block(checked_bytes("num_parameters", slices * optimizer.size(), sizeof(float)));
       num_slices = slices;
     }
-    std::span<float> gradient(std::size_t slice, std::size_t num_parameters) const noexcept {
-      return gradients.as<float>().subspan(slice * num_parameters, num_parameters);
+    std::span<float> gradient(std::size_t slice) const noexcept {
+      return gradients.as<float>().subspan(slice * optimizer.size(), optimizer.size());
     }
 
-    std::vector<float> target;
+    Weights target;
     Optimizer optimizer;
-    std::vector<double> squares;
-    Block gradients;
+    std::vector<double> squares;  // of the gradient, for each chunk
+    Block gradients;              // one for each slice
     std::size_t num_slices = 0;
     std::array<Sums, kMaxSlices> sums{};
   };
@@ -404,6 +370,17 @@ class EigenNetwork {
     w.rows = rows;
   }
 
+  void transpose(Weights& weights) const {
+    if (weights.is_transposed) return;
+    weights.transposed.resize(weights.values.size());
+    const auto transpose = [&](const detail::Linear& layer) {
+      layer.transpose(weights.values.data(), weights.transposed.data());
+    };
+    for (const detail::Linear& layer : body_) transpose(layer);
+    transpose(advantage_);
+    weights.is_transposed = true;
+  }
+
   // The observations as floats: themselves, or scaled bytes in the workspace.
   static In input(const ObservationsView& observations, Workspace& w) {
     if (observations.dtype() == DType::f32)
@@ -427,27 +404,30 @@ class EigenNetwork {
   // What value and advantage read: the last activation or the two halves of it.
   In head_input(In features, bool advantage) const noexcept {
     if (!is_split_) return features;
-    return advantage ? features.right_of(features.columns / 2) : features.left(features.columns / 2);
+    const std::size_t half = features.columns / 2;
+    return features.columns_from(advantage ? half : 0, half);
   }
 
   // Leaves all activations in the workspace for `backward`. Returns the first layer's input.
-  In forward(const float* parameters, const ObservationsView& observations, Workspace& w, Out q) const {
+  In forward(const Weights& weights, const ObservationsView& observations, Workspace& w, Out q) const {
     const std::size_t rows = observations.rows();
+    const float* const values = weights.values.data();
+    const float* const transposed = weights.transposed.data();
     const In first = input(observations, w);
     In x = first;
     for (std::size_t i = 0; i < body_.size(); ++i) {
       const Out y = activation(w, i, rows);
-      body_[i].forward(parameters, x, y);
+      body_[i].forward(values, transposed, x, y);
       x = y.as_const();
     }
     if (!is_dueling_) {
-      advantage_.forward(parameters, x, q);
+      advantage_.forward(values, transposed, x, q);
       return first;
     }
     const std::size_t actions = network_.num_actions();
     const Out value{w.value, rows, 1, 1}, advantage{w.advantage, rows, actions, actions};
-    value_.forward(parameters, head_input(x, false), value);
-    advantage_.forward(parameters, head_input(x, true), advantage);
+    value_.forward(values, transposed, head_input(x, false), value);
+    advantage_.forward(values, transposed, head_input(x, true), advantage);
     for (std::size_t i = 0; i < rows; ++i) {
       const float* const a = advantage.row(i);
       float mean = 0.0f;
@@ -462,7 +442,7 @@ class EigenNetwork {
   // `forward`.
   void backward(In first, Workspace& w, float* gradient) const {
     const std::size_t rows = first.rows, actions = network_.num_actions();
-    const float* const parameters = parameters_.data();
+    const float* const parameters = online_.values.data();
     const In features = body_.empty() ? first : activation(w, body_.size() - 1, rows).as_const();
     const std::size_t width = features.columns;
     Out delta{w.deltas[0], rows, width, width};
@@ -480,16 +460,16 @@ class EigenNetwork {
       advantage_.parameter_gradient(head_input(features, true), dq.as_const(), gradient);
       if (body_.empty()) return;
       if (is_split_) {
-        value_.input_gradient(parameters, dvalue.as_const(), delta.left(width / 2));
-        advantage_.input_gradient(parameters, dq.as_const(), delta.right_of(width / 2));
+        value_.input_gradient(parameters, dvalue.as_const(), {}, delta.columns_from(0, width / 2));
+        advantage_.input_gradient(parameters, dq.as_const(), {}, delta.columns_from(width / 2, width / 2));
       } else {
-        value_.input_gradient(parameters, dvalue.as_const(), delta);
-        detail::add_product_nn(delta, dq.as_const(), advantage_.weights(parameters));
+        value_.input_gradient(parameters, dvalue.as_const(), {}, delta);
+        advantage_.input_gradient(parameters, dq.as_const(), {delta.data, delta.stride}, delta);
       }
     } else {
       advantage_.parameter_gradient(features, dq.as_const(), gradient);
       if (body_.empty()) return;
-      advantage_.input_gradient(parameters, dq.as_const(), delta);
+      advantage_.input_gradient(parameters, dq.as_const(), {}, delta);
     }
 
     for (std::size_t i = body_.size(); i-- > 0;) {
@@ -499,7 +479,7 @@ class EigenNetwork {
       body_[i].parameter_gradient(x, delta.as_const(), gradient);
       if (i == 0) return;
       const Out next{delta.data == w.deltas[0] ? w.deltas[1] : w.deltas[0], rows, body_[i].in, body_[i].in};
-      body_[i].input_gradient(parameters, delta.as_const(), next);
+      body_[i].input_gradient(parameters, delta.as_const(), {}, next);
       delta = next;
     }
   }
@@ -509,10 +489,9 @@ class EigenNetwork {
     const std::size_t first = slices.first(slice), rows = slices.size(slice),
                       actions = network_.num_actions();
     const ObservationsView next = batch.next_observations().rows(first, rows);
-    forward(parameters_.data(), next, w, {w.next_online, rows, actions, actions});
-    forward(training.target.data(), next, w, {w.next_target, rows, actions, actions});
-    const In x =
-        forward(parameters_.data(), batch.observations().rows(first, rows), w, {w.q, rows, actions, actions});
+    forward(online_, next, w, {w.next_online, rows, actions, actions});
+    forward(training.target, next, w, {w.next_target, rows, actions, actions});
+    const In x = forward(online_, batch.observations().rows(first, rows), w, {w.q, rows, actions, actions});
 
     Sums sums;
     const auto delta = static_cast<float>(options_.huber_delta), size = static_cast<float>(batch.size());
@@ -532,12 +511,12 @@ class EigenNetwork {
       q[action] = -weight * td_loss_gradient(options_.loss, delta, td_error) / size;
     }
     training.sums[slice] = sums;
-    backward(x, w, training.gradient(slice, parameters_.size()).data());
+    backward(x, w, training.gradient(slice).data());
   }
 
   template <class F>
   void for_each_chunk(F f) {
-    const std::size_t total = parameters_.size();
+    const std::size_t total = online_.values.size();
     pool_->parallel_for((total + kChunk - 1) / kChunk, [&](std::size_t chunk) {
       f(chunk, chunk * kChunk, std::min(kChunk, total - chunk * kChunk));
     });
@@ -546,9 +525,9 @@ class EigenNetwork {
   // Adds the gradients of the slices up in the first one, in order. Returns the norm.
   double reduce_gradients(Training& training, std::size_t num_slices) {
     for_each_chunk([&](std::size_t chunk, std::size_t first, std::size_t count) {
-      float* const sum = training.gradient(0, parameters_.size()).data() + first;
+      float* const sum = training.gradient(0).data() + first;
       for (std::size_t slice = 1; slice < num_slices; ++slice) {
-        const float* const part = training.gradient(slice, parameters_.size()).data() + first;
+        const float* const part = training.gradient(slice).data() + first;
         for (std::size_t i = 0; i < count; ++i) sum[i] += part[i];
       }
       training.squares[chunk] = sum_of_squares({sum, count});
@@ -559,13 +538,13 @@ class EigenNetwork {
   }
 
   Training& training() {
-    if (!training_) training_ = std::make_unique<Training>(options_.optimizer, parameters_);
+    if (!training_) training_ = std::make_unique<Training>(options_.optimizer, online_.values);
     return *training_;
   }
 
   Network network_;
   TrainOptions options_;
-  std::vector<float> parameters_;
+  Weights online_;
   std::vector<detail::Linear> body_;
   detail::Linear value_, advantage_;
   bool is_dueling_ = false, is_split_ = false;

@@ -87,7 +87,7 @@ inline std::string to_string(const Layer& layer) {
 /// - Dueling(0): value W [1, in], b [1], advantage W [actions, in], b [actions].
 ///
 ///     Network network = dueling_mlp({64, 64}).bind({4}, 2);
-///     network.num_parameters();        // 8963
+///     network.num_parameters();        // 8835
 ///     to_string(network);              // "input(4) dense(64) relu dueling(64,2)"
 class Network {
  public:
@@ -165,10 +165,15 @@ class Network {
   /// Canonical text, bound or not; see `parse_network`.
   std::string describe() const {
     std::string text;
-    for (std::size_t i = 0; i < input_shape_.size(); ++i)
-      text += (i == 0 ? "input(" : ",") + std::to_string(input_shape_[i]);
+    for (std::size_t i = 0; i < input_shape_.size(); ++i) {
+      text += i == 0 ? "input(" : ",";
+      text += std::to_string(input_shape_[i]);
+    }
     if (!text.empty()) text += ")";
-    for (const Layer& layer : layers_) text += (text.empty() ? "" : " ") + to_string(layer);
+    for (const Layer& layer : layers_) {
+      if (!text.empty()) text += ' ';
+      text += to_string(layer);
+    }
     if (is_bound()) {  // the head is last
       if (text.back() == ')') {
         text.back() = ',';

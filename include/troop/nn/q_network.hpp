@@ -60,7 +60,7 @@ concept EvaluatesQ = requires(T& backend, ObservationsView observations, MatrixV
 /// `parameters()` and `set_parameters(values)` read and set the online network as one flat span on the host.
 template <class T>
 concept HasParameters = requires(T& backend, std::span<const float> values) {
-  { backend.parameters() } -> std::convertible_to<std::span<const float>>;
+  { backend.parameters() } -> std::same_as<std::span<const float>>;
   { backend.set_parameters(values) } -> std::same_as<void>;
 };
 
@@ -68,7 +68,7 @@ concept HasParameters = requires(T& backend, std::span<const float> values) {
 template <class T>
 concept HasTarget = requires(T& backend, std::span<const float> values) {
   { backend.sync_target() } -> std::same_as<void>;
-  { backend.target_parameters() } -> std::convertible_to<std::span<const float>>;
+  { backend.target_parameters() } -> std::same_as<std::span<const float>>;
   { backend.set_target_parameters(values) } -> std::same_as<void>;
 };
 
@@ -83,7 +83,7 @@ concept Trains = requires(T& backend, const TransitionBatch& batch, std::span<co
 template <class T>
 concept HasOptimizerState = requires(T& backend, std::span<const float> state, std::uint64_t steps) {
   { backend.optimizer_steps() } -> std::convertible_to<std::uint64_t>;
-  { backend.optimizer_state() } -> std::convertible_to<std::span<const float>>;
+  { backend.optimizer_state() } -> std::same_as<std::span<const float>>;
   { backend.set_optimizer_state(steps, state) } -> std::same_as<void>;
 };
 

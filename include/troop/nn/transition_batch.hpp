@@ -52,8 +52,8 @@ class ObservationsView {
   ObservationsView(const BatchView& batch, std::string_view name)
       : data_(nullptr), dtype_(DType::f32), rows_(batch.size()), columns_(0), stride_(batch.stride()) {
     const Field& field = batch.layout().field(name);
-    require(field.dtype == DType::f32 || field.dtype == DType::u8, std::string(name) + ".dtype",
-            name_of(field.dtype), "f32 or u8");
+    if (field.dtype != DType::f32 && field.dtype != DType::u8)
+      throw InvalidArgument(std::string(name) + ".dtype", std::string(name_of(field.dtype)), "f32 or u8");
     data_ = batch.data() == nullptr ? nullptr : batch.data() + field.offset;
     dtype_ = field.dtype;
     columns_ = field.count();
@@ -115,13 +115,16 @@ class TransitionBatch {
     check_column("action", actions.rows(), actions.columns());
     check_column("reward", rewards.rows(), rewards.columns());
     check_column("discount", discounts.rows(), discounts.columns());
-    require(next_observations.rows() == size(), "next_observation rows", next_observations.rows(),
-            std::to_string(size()) + " as in observation");
-    require(next_observations.columns() == observations.columns(), "next_observation elements",
-            next_observations.columns(), std::to_string(observations.columns()) + " as in observation");
-    require(next_observations.dtype() == observations.dtype(), "next_observation.dtype",
-            name_of(next_observations.dtype()),
-            std::string(name_of(observations.dtype())) + " as in observation");
+    const auto check_next = [](bool equal, const char* what, const auto& value, const auto& expected) {
+      if (!equal)
+        throw InvalidArgument(std::string("next_observation") + what, troop::detail::to_text(value),
+                              troop::detail::to_text(expected) + " as in observation");
+    };
+    const auto& next = next_observations;
+    check_next(next.rows() == size(), " rows", next.rows(), size());
+    check_next(next.columns() == observations.columns(), " elements", next.columns(), observations.columns());
+    check_next(next.dtype() == observations.dtype(), ".dtype", name_of(next.dtype()),
+               name_of(observations.dtype()));
   }
 
   std::size_t size() const noexcept { return observations_.rows(); }
@@ -135,9 +138,14 @@ class TransitionBatch {
   MatrixView<const float> discounts() const noexcept { return discounts_; }
 
  private:
-  void check_column(std::string_view name, std::size_t rows, std::size_t columns) const {
-    require(columns == 1, std::string(name) + " elements", columns, "1 for each transition");
-    require(rows == size(), std::string(name) + " rows", rows, std::to_string(size()) + " as in observation");
+  // Messages are made only when they are needed: a batch is made for every training step.
+  void check_column(const char* name, std::size_t rows, std::size_t columns) const {
+    if (columns != 1)
+      throw InvalidArgument(std::string(name) + " elements", std::to_string(columns),
+                            "1 for each transition");
+    if (rows != size())
+      throw InvalidArgument(std::string(name) + " rows", std::to_string(rows),
+                            std::to_string(size()) + " as in observation");
   }
 
   ObservationsView observations_;

@@ -1,10 +1,7 @@
-// Every component, with the headers of the libraries that troop brings along.
-#include <CLI/CLI.hpp>
-#include <Eigen/Core>
+// Every component at once, through the one include.
+#include <troop/apex.hpp>
 
-#include <troop/version.hpp>
-
-int main() {
-  CLI::App app;
-  return static_cast<int>(Eigen::Vector2f::Zero().sum()) + TROOP_VERSION_MAJOR;
+int main(int argc, char** argv) {
+  const auto options = troop::apex::parse_options(argc, argv, {.deterministic = true, .target_return = 20.0, .output = "", .quiet = true});
+  return troop::apex::run<troop::env::CartPole>(options, troop::nn::dueling_mlp({16, 16}));
 }

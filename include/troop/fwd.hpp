@@ -1,0 +1,60 @@
+/// @file
+/// The names of troop's main types without their definitions, with their default template arguments.
+#pragma once
+
+#include <cstdint>
+
+namespace troop {
+
+class BatchView;
+class Deadline;
+class Random;
+class RateLimiter;
+class RecordArray;
+class RecordLayout;
+class SumTree;
+class ThreadGroup;
+class ThreadPool;
+
+class ArrayStorage;
+
+/// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
+struct DynamicRecord;
+
+template <class T>
+class BoundedQueue;
+template <class T>
+class MatrixView;
+template <class Record>
+class Batch;
+template <class Record, class Storage = ArrayStorage>
+class PrioritizedReplay;
+template <class Scalar>
+class NStep;
+
+/// The number of an inserted item: grows by one for each insert and is never given again.
+using Key = std::uint64_t;
+
+namespace nn {
+class EigenNetwork;
+class Network;
+class Optimizer;
+class TransitionBatch;
+}  // namespace nn
+
+namespace env {
+class CartPole;
+struct Spec;
+template <class Environment>
+class VectorEnvironment;
+}  // namespace env
+
+namespace agent {
+class ParameterStore;
+}  // namespace agent
+
+namespace apex {
+struct Options;
+}  // namespace apex
+
+}  // namespace troop

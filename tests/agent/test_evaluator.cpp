@@ -1,0 +1,62 @@
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <troop/agent/evaluator.hpp>
+#include <troop/env/vector_environment.hpp>
+
+#include "scripted_environment.hpp"
+#include "table_network.hpp"
+
+namespace {
+
+using troop::agent::Evaluator;
+using troop::test::ScriptedEnvironment;
+using troop::test::TableNetwork;
+using Environments = troop::env::VectorEnvironment<ScriptedEnvironment<float>>;
+
+/// Environment i plays episodes of i + 1 steps.
+Environments lengths(std::size_t count) {
+  return Environments({.count = count}, [](std::uint64_t i) {
+    return ScriptedEnvironment<float>{{static_cast<std::uint32_t>(i + 1)}};
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every environment plays the same number of episodes, however short they are") {
+  Evaluator evaluator(lengths(5), TableNetwork());
+  const auto result = evaluator.evaluate(3);
+  CHECK(result.returns.size() == 15);
+  CHECK(result.steps == 3 * (1 + 2 + 3 + 4 + 5));
+}
+
+TEST_CASE("returns are those of whole episodes, and their figures are right") {
+  Evaluator evaluator(lengths(2), TableNetwork());
+  auto result =
+      evaluator.evaluate(1);  // the evaluator begins with a reset: episode 1 of each, rewards 100 + t
+  CHECK(result.returns == std::vector<double>{101.0, 101.0 + 102.0});
+  CHECK(result.mean() == 152.0);
+  CHECK(result.min() == 101.0);
+  CHECK(result.max() == 203.0);
+  CHECK(result.deviation() == doctest::Approx(102.0 / std::sqrt(2.0)));
+}
+
+TEST_CASE("an evaluation can be stopped and then has the episodes that ended") {
+  Evaluator evaluator(lengths(4), TableNetwork());
+  int polls = 0;
+  const auto result = evaluator.evaluate(1, [&] { return ++polls > 2; });
+  CHECK(result.returns.size() == 2);
+  CHECK(evaluator.evaluate(1).returns.size() == 4);
+}
+
+TEST_CASE("no episodes are refused, and figures of none are zero") {
+  Evaluator evaluator(lengths(1), TableNetwork());
+  CHECK_THROWS_AS(evaluator.evaluate(0), troop::InvalidArgument);
+  const troop::agent::EvaluationResult none;
+  CHECK(none.mean() == 0.0);
+  CHECK(none.deviation() == 0.0);
+}

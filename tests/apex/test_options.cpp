@@ -1,0 +1,139 @@
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <troop/apex/options.hpp>
+
+#include "temporary_directory.hpp"
+
+namespace {
+
+using troop::apex::Options;
+
+Options parse(std::vector<const char*> words, const Options& defaults = {}) {
+  words.insert(words.begin(), "/usr/bin/cart_pole");
+  return troop::apex::parse_options_or_throw(static_cast<int>(words.size()), words.data(), defaults);
+}
+
+std::string error_of(std::vector<const char*> words) {
+  try {
+    parse(std::move(words));
+  } catch (const troop::Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// An environment variable for the life of the object.
+struct Variable {
+  Variable(const char* variable, const char* value) : name(variable) { setenv(variable, value, 1); }
+  ~Variable() { unsetenv(name); }
+  const char* name;
+};
+
+}  // namespace
+
+TEST_CASE("without words the defaults stand") {
+  const Options options = parse({});
+  CHECK(options.seed == 1);
+  CHECK(options.replay.capacity == 100'000);
+  CHECK_FALSE(options.deterministic);
+  CHECK(parse({}, {.seed = 5}).seed == 5);
+}
+
+TEST_CASE("every option can be given on the command line") {
+  const Options options = parse({"--seed", "7", "--batch-size=64", "--alpha", "0.7", "--deterministic",
+                                 "--optimizer", "rmsprop", "--loss", "squared", "--output", "a b.troop",
+                                 "--target-return", "nan", "--learning-rate", "1e-4", "--n-step", "5"});
+  CHECK(options.seed == 7);
+  CHECK(options.learner.batch_size == 64);
+  CHECK(options.replay.alpha == 0.7);
+  CHECK(options.deterministic);
+  CHECK(options.train.optimizer.kind == troop::nn::OptimizerKind::rmsprop);
+  CHECK(options.train.loss == troop::nn::Loss::squared);
+  CHECK(options.output == "a b.troop");
+  CHECK(options.train.optimizer.learning_rate == 1e-4);
+  CHECK(options.actor.n_step.n == 5);
+}
+
+TEST_CASE("the command line goes before the file, the file before the environment") {
+  const troop::test::TemporaryDirectory directory;
+  const std::string path = directory.file("run.toml");
+  std::ofstream(path) << "# a comment\nbatch-size = 32\nalpha = 0.5\ndeterministic = true\n";
+  const Variable batch_size("TROOP_BATCH_SIZE", "16"), alpha("TROOP_ALPHA", "0.1"),
+      gamma("TROOP_GAMMA", "0.9");
+  const Options options = parse({"--config", path.c_str(), "--batch-size", "8"});
+  CHECK(options.learner.batch_size == 8);
+  CHECK(options.replay.alpha == 0.5);
+  CHECK(options.actor.n_step.gamma == 0.9);
+  CHECK(options.deterministic);
+}
+
+TEST_CASE("a value that is not allowed is named with what is") {
+  CHECK(error_of({"--batch-size", "0"}) ==
+        "--batch-size: 0 is not allowed; expected an integer from 1 to 65536");
+  CHECK(error_of({"--alpha", "-1"}) == "--alpha: -1 is not allowed; expected a number from 0 to 10");
+  CHECK(error_of({"--capacity", "0"}) == "--capacity: 0 is not allowed; expected an integer from 1 to 2^40");
+  CHECK(error_of({"--capacity", "99999999999999999999999"}) ==
+        "--capacity: \"99999999999999999999999\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_of({"--batch-size", "many"}) ==
+        "--batch-size: \"many\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_of({"--batch-size", "8.5"}) ==
+        "--batch-size: \"8.5\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_of({"--gamma", "nan"}) == "--gamma: nan is not allowed; expected a number from 0 to 1");
+  CHECK(error_of({"--gamma", "0,9"}) == "--gamma: \"0,9\" is not allowed; expected a number");
+  CHECK(error_of({"--optimizer", "sgd"}) == "--optimizer: \"sgd\" is not allowed; expected adam or rmsprop");
+  CHECK(error_of({"--deterministic=perhaps"}) ==
+        "--deterministic: \"perhaps\" is not allowed; expected true or false");
+  CHECK(error_of({"--min-inserts", "5000", "--capacity", "1000"}) ==
+        "--min-inserts: 5000 is not allowed; expected at most capacity, 1000");
+  CHECK(error_of({"--max-seconds", "0"}) == "--max-seconds: 0 is not allowed; expected a positive number");
+  CHECK(error_of({"--learning-rate", "0"}).starts_with("--learning-rate: 0 is not allowed"));
+}
+
+TEST_CASE("a value from a file or the environment is checked alike") {
+  const troop::test::TemporaryDirectory directory;
+  const std::string path = directory.file("run.toml");
+  std::ofstream(path) << "batch-size = 0\n";
+  CHECK(error_of({"--config", path.c_str()}) ==
+        "--batch-size: 0 is not allowed; expected an integer from 1 to 65536");
+  const Variable variable("TROOP_ALPHA", "steep");
+  CHECK(error_of({}) == "--alpha: \"steep\" is not allowed; expected a number");
+}
+
+TEST_CASE("unknown words are refused, near ones with the name that was meant") {
+  CHECK(error_of({"--learnig-rate", "1"}) ==
+        "unknown option --learnig-rate; did you mean --learning-rate? (--help lists all)");
+  CHECK(error_of({"--bananas"}) == "unknown option --bananas (--help lists all)");
+  CHECK(error_of({"run"}) == "unknown option run (--help lists all)");
+  CHECK(error_of({"--seed"}).starts_with("--seed"));
+}
+
+TEST_CASE("a configuration file that cannot be read or understood is refused") {
+  CHECK(error_of({"--config", "/no/such/file"}) ==
+        "--config: /no/such/file is not allowed; expected a file that can be read");
+  const troop::test::TemporaryDirectory directory;
+  const std::string path = directory.file("run.toml");
+  std::ofstream(path) << "batch-sise = 3\n";
+  const std::string error = error_of({"--config", path.c_str()});
+  CAPTURE(error);
+  CHECK(error.find("batch-sise") != std::string::npos);
+  CHECK(error.find('\n') == std::string::npos);
+}
+
+TEST_CASE("help lists every option with its default") {
+  try {
+    parse({"--help"});
+    FAIL("no help");
+  } catch (const troop::apex::detail::HelpRequested& help) {
+    const std::string text = help.what();
+    for (const char* word : {"cart_pole", "--seed", "--batch-size", "[128]", "TROOP_BATCH_SIZE", "--config",
+                             "adam or rmsprop"}) {
+      CAPTURE(word);
+      CHECK(text.find(word) != std::string::npos);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+#include <cstdio>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include <troop/apex/progress.hpp>
+
+namespace {
+
+using troop::apex::Progress;
+using troop::apex::ProgressReport;
+
+/// What was written to a stream that is no terminal.
+struct Stream {
+  std::FILE* file = std::tmpfile();
+  ~Stream() { std::fclose(file); }
+  std::string text() const {
+    std::string result(static_cast<std::size_t>(std::ftell(file)), '\0');
+    std::rewind(file);
+    const std::size_t got = std::fread(result.data(), 1, result.size(), file);
+    CHECK(got == result.size());
+    return result;
+  }
+};
+
+ProgressReport report() {
+  ProgressReport now;
+  now.seconds = 2.0;
+  now.environment_steps = 30'000;
+  now.learner_steps = 800;
+  now.replay_size = 25;
+  now.replay_capacity = 100;
+  now.least_epsilon = 0.0007;
+  now.greatest_epsilon = 0.4;
+  now.actor_return = 20.4;
+  return now;
+}
+
+}  // namespace
+
+TEST_CASE("a plain line shows steps, updates, rates, fill, epsilons and returns") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  progress.print(report());
+  CHECK(stream.text() ==
+        "  2.0s  steps 30k (15k/s)  updates 800 (400/s)  replay 25%  epsilon 0.0007..0.40  actors' return 20 "
+        " greedy return -\n");
+}
+
+TEST_CASE("rates are those since the line before, and a line is due every second") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  CHECK_FALSE(progress.is_due(0.5));
+  CHECK(progress.is_due(1.0));
+  progress.print(report());
+  CHECK_FALSE(progress.is_due(2.9));
+  CHECK(progress.is_due(3.0));
+  ProgressReport later = report();
+  later.seconds = 4.0;
+  later.environment_steps += 2'000;
+  later.greedy_return = 499.96;
+  progress.print(later);
+  progress.finish();
+  const std::string text = stream.text();
+  CHECK(text.find("steps 32k (1000/s)") != std::string::npos);
+  CHECK(text.find("updates 800 (0/s)") != std::string::npos);
+  CHECK(text.find("greedy return 500.0\n") != std::string::npos);
+  CHECK(text.find('\r') == std::string::npos);
+}
+
+TEST_CASE("quiet prints nothing") {
+  const Stream stream;
+  Progress progress(true, stream.file);
+  CHECK_FALSE(progress.is_due(1e9));
+  progress.print(report());
+  progress.finish();
+  CHECK(stream.text().empty());
+}

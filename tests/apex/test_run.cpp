@@ -1,0 +1,168 @@
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+#include <troop/apex/run.hpp>
+#include <troop/env/cart_pole.hpp>
+
+#include "temporary_directory.hpp"
+
+namespace {
+
+using troop::apex::Options;
+using troop::apex::RunResult;
+using troop::env::CartPole;
+
+const troop::nn::Network kNetwork = troop::nn::dueling_mlp({32, 32});
+
+/// A task that a minute of any machine solves: a mean return of 100 is well above the 20 of a random policy.
+Options easy(std::uint64_t seed) {
+  Options options;
+  options.seed = seed;
+  options.quiet = true;
+  options.target_return = 100.0;
+  options.evaluation_episodes = 10;
+  options.max_seconds = 240.0;
+  options.output = "";
+  return options;
+}
+
+/// A CartPole that raises an error after some steps of all of them together.
+struct FailingCartPole : CartPole {
+  troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
+    if (++steps > 200) throw troop::Error("the cart left the rails");
+    return CartPole::step(action, observation);
+  }
+  int steps = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a deterministic run learns, and twice the same seed gives the same run bit for bit") {
+  Options options = easy(3);
+  options.deterministic = true;
+  const RunResult first = troop::apex::train<CartPole>(options, kNetwork);
+  CHECK(first.solved);
+  CHECK(first.mean_return >= 100.0);
+  CHECK(first.episodes == 10);
+  CHECK(first.seed == 3);
+  const RunResult second = troop::apex::train<CartPole>(options, kNetwork);
+  CHECK(second.parameters == first.parameters);
+  CHECK(second.environment_steps == first.environment_steps);
+  CHECK(second.learner_steps == first.learner_steps);
+  options.seed = 4;
+  CHECK(troop::apex::train<CartPole>(options, kNetwork).parameters != first.parameters);
+}
+
+TEST_CASE("threads learn as well, with several actors") {
+  Options options = easy(5);
+  options.num_actors = 2;
+  const RunResult result = troop::apex::train<CartPole>(options, kNetwork);
+  CHECK(result.solved);
+  CHECK(result.mean_return >= 100.0);
+  CHECK(result.learner_steps > 0);
+  CHECK(result.environment_steps > options.rate.min_inserts);
+}
+
+TEST_CASE("the samples of a run keep to their ratio to its inserts") {
+  Options options = easy(6);
+  options.deterministic = true;
+  options.rate.samples_per_insert = 4.0;
+  const RunResult result = troop::apex::train<CartPole>(options, kNetwork);
+  const double samples = static_cast<double>(result.learner_steps * options.learner.batch_size);
+  const double paid = 4.0 * static_cast<double>(result.environment_steps - options.rate.min_inserts);
+  CHECK(std::abs(samples - paid) <=
+        4.0 * (options.rate.tolerance + 200.0));  // 200: items not handed over yet
+}
+
+TEST_CASE("the run gives up when its time is over") {
+  Options options = easy(1);
+  options.target_return = 501.0;  // out of reach
+  options.max_seconds = 0.3;
+  for (const bool deterministic : {false, true}) {
+    options.deterministic = deterministic;
+    const RunResult result = troop::apex::train<CartPole>(options, kNetwork);
+    CHECK_FALSE(result.solved);
+    CHECK(result.seconds >= 0.3);
+    CHECK_FALSE(result.parameters.empty());
+    CHECK(troop::apex::to_string(result).starts_with("not solved: mean_return="));
+  }
+}
+
+TEST_CASE("the network is saved and can be played again") {
+  const troop::test::TemporaryDirectory directory;
+  Options options = easy(2);
+  options.deterministic = true;
+  options.output = directory.file("net work.troop");
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 0);
+  const auto saved = troop::nn::load_network(options.output);
+  CHECK(saved.network == kNetwork.bind({4}, 2));
+  options.evaluate = options.output;
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 0);
+}
+
+TEST_CASE("a network that was made for another task is refused") {
+  const troop::test::TemporaryDirectory directory;
+  Options options = easy(1);
+  const auto other = kNetwork.bind({5}, 2);
+  options.evaluate = directory.file("other.troop");
+  troop::nn::save_network(options.evaluate, other, std::vector<float>(other.num_parameters()));
+  CHECK_THROWS_AS(troop::apex::evaluate<CartPole>(options), troop::FileError);
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+}
+
+TEST_CASE("bad options and unwritable files end the program with 2 before anything is begun") {
+  const troop::test::TemporaryDirectory directory;
+  Options options = easy(1);
+  options.learner.batch_size = 0;
+  options.output = directory.file("network.troop");
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+  options = easy(1);
+  options.output = directory.file("no/such/folder/network.troop");
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+  options = easy(1);
+  options.replay.capacity = std::size_t{1} << 39;
+  options.output = directory.file("network.troop");
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+  options = easy(1);
+  options.evaluate = directory.file("missing.troop");
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+  CHECK(std::filesystem::is_empty(directory.path()));
+}
+
+TEST_CASE("an environment that raises an error ends the run with its message and 1") {
+  Options options = easy(1);
+  for (const bool deterministic : {false, true}) {
+    options.deterministic = deterministic;
+    CHECK_THROWS_WITH_AS(troop::apex::train<FailingCartPole>(options, kNetwork), "the cart left the rails",
+                         troop::Error);
+    CHECK(troop::apex::run<FailingCartPole>(options, kNetwork) == 1);
+  }
+}
+
+TEST_CASE("a signal stops the run, which saves its network and says so by its exit code") {
+  const troop::test::TemporaryDirectory directory;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Options options = easy(1);
+    options.target_return = 501.0;
+    options.output = directory.file("network.troop");
+    std::thread sender([signal, watched = options.output] {
+      // The run has its handlers once it has begun; until then nothing would save us from the signal.
+      struct sigaction action {};
+      do {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        sigaction(signal, nullptr, &action);
+      } while (action.sa_handler == SIG_DFL);
+      raise(signal);
+    });
+    CHECK(troop::apex::run<CartPole>(options, kNetwork) == 128 + signal);
+    sender.join();
+    CHECK(std::filesystem::exists(options.output));
+    std::filesystem::remove(options.output);
+  }
+}

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Tests of bench/compare.py with programs and peers that print known figures.
+
+With TROOP_BENCH_BUILD=<build directory> also one quick run of the real programs against the fake peers.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+COMPARE = HERE.parent.parent / "bench" / "compare.py"
+PROGRAMS = ("bench_replay_prioritized_replay", "bench_env_vector_environment", "bench_nn_eigen_network")
+
+TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "problems"}
+TROOP = {"version", "compiler", "instructions", "assertions", "commit"}
+MACHINE = {"cpu", "cores", "memory_bytes", "kernel", "system", "python"}
+MACHINE |= {"started", "ended", "load_before", "load_after"}
+ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "peer", "ratio"}
+SERIES = ("us", "us_spread", "rounds", "version", "command", "note")
+ROW |= {f"{who}_{what}" for who in ("troop", "peer") for what in SERIES}
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.directory = Path(self.temporary.name)
+        self.output = self.directory / "out" / "bench.json"
+        self.build = self.directory / "build"
+        (self.build / "bench").mkdir(parents=True)
+        for program in PROGRAMS:
+            self.install("fake_program.py", self.build / "bench" / program)
+        self.install("fake_program.py", self.directory / "fake_program.py")  # which the peers import
+        self.peers = self.install("fake_peers.py", self.directory / "fake_peers.py")
+
+    def install(self, script, path):
+        """Copies a script so that it starts without a search for Python."""
+        text = (HERE / script).read_text(encoding="utf-8")
+        path.write_text(f"#!{sys.executable} -S\n{text.split(chr(10), 1)[1]}", encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def start(self, *arguments, peers=None, build=None, **environment):
+        command = [sys.executable, "-S", str(COMPARE), "--build", str(build or self.build)]
+        command += ["--peers", str(self.peers if peers is None else peers), "--output", str(self.output)]
+        command += ["--seconds", "0.01", *arguments]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "FAKE_STATE": str(self.directory), **environment},
+        )
+
+    def compare(self, *arguments, expected=0, **more):
+        process = self.start(*arguments, **more)
+        self.said, self.complaints = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, expected, self.said + self.complaints)
+        return json.loads(self.output.read_text()) if self.output.exists() else None
+
+    def row(self, result, **fields):
+        found = [row for row in result["rows"] if fields.items() <= row.items()]
+        self.assertEqual(len(found), 1, fields)
+        return found[0]
+
+    def test_every_documented_field_is_there(self):
+        result = self.compare("--quick")
+        self.assertEqual(result.keys(), TOP)
+        self.assertEqual(result["troop"].keys(), TROOP)
+        self.assertEqual(result["machine"].keys(), MACHINE)
+        for row in result["rows"]:
+            self.assertEqual(row.keys(), ROW)
+        self.assertIs(result["complete"], True)
+        self.assertEqual(result["problems"], [])
+        self.assertEqual(result["troop"]["version"], "9.8.7")
+        self.assertEqual(result["settings"]["entries"], [2**14])
+
+    def test_ratios_are_those_of_the_medians(self):
+        # Three rounds with the factors 1, 4, 2 for troop and for each peer.
+        arguments = ("--rounds", "3", "--entries", "131072", "--atari-entries", "4096")
+        result = self.compare(*arguments)
+        row = self.row(result, work="mix", record="cart_pole", peer="cpprb")
+        self.assertEqual((row["record_bytes"], row["entries"]), (44, 131072))
+        self.assertAlmostEqual(row["troop_us"], 2 * 30)
+        self.assertAlmostEqual(row["peer_us"], 2 * 600)
+        self.assertAlmostEqual(row["ratio"], 20)
+        self.assertEqual((row["troop_rounds"], row["peer_rounds"]), (3, 3))
+        self.assertEqual([round(us, 6) for us in row["troop_us_spread"]], [30, 120])
+        # The slowest window of a round had half the rate of its median.
+        self.assertEqual([round(us, 6) for us in row["peer_us_spread"]], [600, 4 * 2 * 600])
+        self.assertEqual(row["peer_version"], "cpprb 1.2")
+        self.assertIn("run cpprb --workload A --cap 131072", row["peer_command"])
+        self.assertIn("mix", row["troop_command"])
+
+        # The rate of add50 counts transitions.
+        self.assertAlmostEqual(self.row(result, work="add50", record="cart_pole", peer="cpprb")["ratio"], 7)
+        row = self.row(result, work="sample512", record="atari", peer="torchrl")
+        self.assertAlmostEqual(row["ratio"], 80)
+        self.assertEqual(self.row(result, work="mix", record="atari", peer="cpprb")["record_bytes"], 56460)
+
+        # Environments: a call steps all of them. Troop: 0.1 us each, median factor 2.
+        for count, peer, us in (
+            (1, "envpool CartPole-v1", 100),
+            (8, "envpool CartPole-v1, 2 threads", 100),
+            (1, "gymnasium CartPole-v1", 10),
+            (8, "gymnasium CartPole-v1 vector x8", 100),
+        ):
+            row = self.row(result, work="cart_pole_step", environments=count, peer=peer)
+            self.assertAlmostEqual(row["peer_us"], us)
+            self.assertAlmostEqual(row["ratio"], us / (0.2 * count))
+        row = self.row(result, work="cart_pole_step", environments=256)
+        self.assertEqual((row["peer"], row["ratio"]), (None, None))
+
+        # The learner: the train step of the MLP at 512 with one thread, and no other.
+        row = self.row(result, part="learner", batch=512, peer="pytorch")
+        self.assertAlmostEqual(row["ratio"], 3000 / 200)
+        self.assertEqual([round(us) for us in row["peer_us_spread"]], [2000, 4000])
+
+    def test_without_peers_troop_alone_is_measured_and_a_line_says_how_to_add_them(self):
+        result = self.compare("--quick", peers="")
+        self.assertTrue(all(row["peer"] is None and row["ratio"] is None for row in result["rows"]))
+        self.assertEqual(len(result["rows"]), 4 + 4 + 3 + 1)
+        self.assertIn("PEERS=", self.said)
+
+    def test_options_choose(self):
+        result = self.compare("--quick", "--only", "replay", "--peer", "torchrl", "--atari-entries", "none")
+        self.assertEqual({row["peer"] for row in result["rows"]}, {"torchrl"})
+        self.assertEqual({row["record"] for row in result["rows"]}, {"cart_pole"})
+
+    def test_peers_that_are_not_installed_are_not_run(self):
+        result = self.compare("--quick", FAKE_INSTALLED="cpprb")
+        self.assertEqual({row["peer"] for row in result["rows"]}, {None, "cpprb"})
+        self.assertIsNone(self.row(result, work="mix", record="atari")["peer"])
+        self.assertIn("frames", result["problems"][0]["reason"])
+
+    def test_a_peer_in_trouble_is_reported_and_the_rest_goes_on(self):
+        fates = {"fails": "no module of that name", "babbles": "not understood", "dies": "signal 9"}
+        for fate, reason in fates.items():
+            with self.subTest(fate):
+                arguments = ("--quick", "--only", "replay", "--atari-entries", "none", "--rounds", "2")
+                result = self.compare(*arguments, FAKE_FATE=f"cpprb:{fate}")
+                self.assertEqual(len(result["problems"]), 1)
+                self.assertIn("cpprb", result["problems"][0]["what"])
+                self.assertIn(reason, result["problems"][0]["reason"])
+                self.assertEqual(self.row(result, work="mix", peer="torchrl")["peer_rounds"], 2)
+                # What it said before it died is kept, and it is not tried again.
+                kept = [row["peer_rounds"] for row in result["rows"] if row["peer"] == "cpprb"]
+                self.assertEqual(kept, [1, 1] if fate == "dies" else [])
+
+    def test_a_peer_that_takes_too_long_is_killed(self):
+        arguments = ("--quick", "--only", "replay", "--atari-entries", "none", "--timeout", "1")
+        result = self.compare(*arguments, FAKE_FATE="cpprb:sleeps")
+        self.assertIn("--timeout", result["problems"][0]["reason"])
+        self.assert_dead(int((self.directory / "sleeping").read_text()))
+
+    def test_a_missing_program_is_reported_and_the_rest_goes_on(self):
+        (self.build / "bench" / "bench_nn_eigen_network").unlink()
+        result = self.compare("--quick")
+        self.assertIn("bench_nn_eigen_network was not built", result["problems"][0]["reason"])
+        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment"})
+
+    def test_a_failing_program_of_troop_is_an_error_and_the_rest_goes_on(self):
+        broken = "bench_env_vector_environment"
+        result = self.compare("--quick", "--rounds", "2", expected=1, FAKE_BROKEN=broken)
+        self.assertIn("environment cart_pole, troop", result["problems"][0]["what"])
+        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "learner"})
+
+    def test_nothing_to_measure_is_an_error(self):
+        for program in PROGRAMS:
+            (self.build / "bench" / program).unlink()
+        self.assertIsNone(self.compare(expected=1))
+
+    def test_an_interruption_keeps_what_was_measured(self):
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(stop):
+                (self.directory / "sleeping").unlink(missing_ok=True)
+                self.output.unlink(missing_ok=True)
+                process = self.start("--only", "replay", FAKE_FATE="torchrl:sleeps")
+                deadline = time.monotonic() + 30
+                while not (self.directory / "sleeping").exists() and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                process.send_signal(stop)
+                said, complaints = process.communicate(timeout=30)
+                self.assertEqual(process.returncode, 130, said + complaints)
+                result = json.loads(self.output.read_text())
+                self.assertIs(result["complete"], False)
+                self.assertEqual(self.row(result, work="mix", peer="cpprb")["peer_rounds"], 1)
+                self.assertEqual([path.name for path in self.output.parent.iterdir()], ["bench.json"])
+                self.assert_dead(int((self.directory / "sleeping").read_text()))
+
+    def test_bad_options_are_named_and_change_nothing(self):
+        for option, value in (
+            ("--rounds", "0"),
+            ("--rounds", "2.5"),
+            ("--seconds", "nan"),
+            ("--seconds", "0"),
+            ("--entries", "1000"),
+            ("--entries", ""),
+            ("--entries", "none"),
+            ("--atari-entries", "8388608"),
+            ("--only", "everything"),
+            ("--peer", "somebody"),
+            ("--timeout", "soon"),
+            ("--peers", "/does/not/exist"),
+            ("--build", "/does/not/exist"),
+            ("--output", "/"),
+        ):
+            with self.subTest(f"{option} {value}"):
+                self.assertIsNone(self.compare(option, value, expected=2))
+                self.assertIn(f"argument {option}: ", self.complaints)
+                self.assertIn(repr(value), self.complaints)
+
+    @unittest.skipUnless("TROOP_BENCH_BUILD" in os.environ, "TROOP_BENCH_BUILD is not set")
+    def test_the_real_programs_are_understood(self):
+        result = self.compare("--quick", build=os.environ["TROOP_BENCH_BUILD"])
+        works = {(row["part"], row["work"], row["record"]) for row in result["rows"]}
+        for verb in ("add50", "sample512", "update512", "mix"):
+            self.assertIn(("replay", verb, "cart_pole"), works)
+            self.assertIn(("replay", verb, "atari"), works)
+        self.assertIn(("environment", "cart_pole_step", None), works)
+        self.assertNotIn(None, [result["troop"][field] for field in TROOP - {"commit"}])
+        for row in result["rows"]:
+            self.assertGreater(row["troop_us"], 0)
+            if row["peer"] is not None:
+                self.assertAlmostEqual(row["ratio"], row["peer_us"] / row["troop_us"])
+
+    def assert_dead(self, process):
+        with self.assertRaises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
