@@ -123,6 +123,20 @@ TEST_CASE("elements that were never popped are destroyed with the queue, popped 
     CHECK(watched.use_count() == 3);
   }
   CHECK(watched.use_count() == 1);
+
+  // A type that is copied where others are moved.
+  struct Copied {
+    explicit Copied(std::shared_ptr<int> held) : pointer(std::move(held)) {}
+    Copied(const Copied&) = default;
+    Copied& operator=(const Copied&) = delete;
+    ~Copied() = default;
+    std::shared_ptr<int> pointer;
+  };
+  BoundedQueue<Copied> queue(2);
+  queue.push(Copied(watched));
+  CHECK(watched.use_count() == 2);
+  CHECK(queue.pop()->pointer == watched);
+  CHECK(watched.use_count() == 1);
 }
 
 TEST_CASE("an element that throws while it is moved leaves the queue as it was") {

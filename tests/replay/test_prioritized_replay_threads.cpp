@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -237,6 +238,25 @@ TEST_CASE("an item that is overwritten between draw and copy is drawn anew") {
   CHECK(batch.probabilities == std::vector<double>{0.5, 0.5});
   CHECK(replay.statistics().redraws == 1);
   CHECK(replay.statistics().samples == 2);
+}
+
+TEST_CASE("a writer waits until the record that it overwrites has been read") {
+  HookedReplay replay({.capacity = 16, .alpha = 1.0});
+  add(replay, 0, 16, 0.0f);
+  replay.update(std::vector<Key>{0}, std::vector<float>{1.0f});
+  Random random(1);
+  std::thread writer;
+  HookedStorage::on_read = {0, [&] {
+                              writer = std::thread([&] { add(replay, 16, 16, 1.0f); });
+                              while (replay.statistics().inserts < 32) std::this_thread::yield();
+                              // Time for the writer to do damage if nothing keeps it off.
+                              std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                            }};
+  const auto batch = replay.sample(1, {}, random);
+  REQUIRE(writer.joinable());
+  writer.join();
+  CHECK(batch.keys == std::vector<Key>{0});
+  CHECK(number_of(batch.records()[0]) == 0);
 }
 
 TEST_CASE("an item that is trimmed between draw and copy is still returned whole") {
