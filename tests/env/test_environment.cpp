@@ -92,42 +92,41 @@ TEST_CASE("the size of an observation is the product of its shape") {
 TEST_CASE("a spec without a limit or a goal says so") {
   CHECK(image_spec().max_episode_steps == 0);
   CHECK(std::isnan(image_spec().return_to_solve));
-  CHECK(refusal([] { env::validate(image_spec()); }).empty());
+  CHECK(refusal([] { image_spec().validate(); }).empty());
 }
 
 TEST_CASE("a spec that cannot be is refused with the name of its field") {
   Spec spec = image_spec();
   SUBCASE("without a name") {
     spec.name.clear();
-    CHECK(refusal([&] { env::validate(spec); }) ==
+    CHECK(refusal([&] { spec.validate(); }) ==
           "name: \"\" is not allowed; expected a name that is not empty");
   }
   SUBCASE("of another dtype") {
     spec.observation_dtype = DType::f64;
-    CHECK(refusal([&] { env::validate(spec); }) ==
+    CHECK(refusal([&] { spec.validate(); }) ==
           "Image.observation_dtype: f64 is not allowed; expected f32 or u8");
   }
   SUBCASE("of a dtype that does not exist") {
     spec.observation_dtype = static_cast<DType>(77);
-    CHECK(refusal([&] { env::validate(spec); }) ==
+    CHECK(refusal([&] { spec.validate(); }) ==
           "Image.observation_dtype: an unknown number is not allowed; expected f32 or u8");
   }
   SUBCASE("without a dimension") {
     spec.observation_shape.clear();
-    CHECK(refusal([&] { env::validate(spec); }).starts_with("Image.observation_shape: {}"));
+    CHECK(refusal([&] { spec.validate(); }).starts_with("Image.observation_shape: {}"));
   }
   SUBCASE("with a dimension of 0") {
     spec.observation_shape = {84, 0};
-    CHECK(refusal([&] { env::validate(spec); }).starts_with("Image.observation_shape: 0 "));
+    CHECK(refusal([&] { spec.validate(); }).starts_with("Image.observation_shape: 0 "));
   }
   SUBCASE("so large that its size overflows") {
     spec.observation_shape = {std::size_t{1} << 33, std::size_t{1} << 33};
-    CHECK(refusal([&] { env::validate(spec); }).starts_with("Image.observation_shape: 8589934592 "));
+    CHECK(refusal([&] { spec.validate(); }).starts_with("Image.observation_shape: 8589934592 "));
   }
   SUBCASE("without an action") {
     spec.num_actions = 0;
-    CHECK(refusal([&] { env::validate(spec); }) ==
-          "Image.num_actions: 0 is not allowed; expected at least 1");
+    CHECK(refusal([&] { spec.validate(); }) == "Image.num_actions: 0 is not allowed; expected at least 1");
   }
   CHECK_THROWS_AS(env::transition_layout(spec), InvalidArgument);
 }

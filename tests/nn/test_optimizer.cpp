@@ -137,7 +137,7 @@ TEST_CASE("the norm and its clipping") {
 TEST_CASE("an option that is not allowed is named") {
   const auto error = [](OptimizerOptions options) {
     try {
-      validate(options);
+      options.validate();
     } catch (const troop::InvalidArgument& e) {
       return e.field();
     }

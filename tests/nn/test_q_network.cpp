@@ -56,7 +56,7 @@ static_assert(!DescribesNetwork<int>);
 TEST_CASE("a training option that is not allowed is named") {
   const auto error = [](const TrainOptions& options) {
     try {
-      validate(options);
+      options.validate();
     } catch (const troop::InvalidArgument& e) {
       return e.field();
     }

@@ -253,7 +253,7 @@ inline void Options::validate() const {
             "at most capacity, " + std::to_string(replay.capacity));
     actor.validate();
     learner.validate();
-    nn::validate(train);
+    train.validate();
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(detail::flag_of(error.field()), error.value(), error.expected());
   }

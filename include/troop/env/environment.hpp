@@ -36,25 +36,23 @@ struct Spec {
     return std::accumulate(observation_shape.begin(), observation_shape.end(), std::size_t{1},
                            std::multiplies<>());
   }
-};
 
-/// Throws InvalidArgument, naming the field, unless the spec has a name, an observation of f32 or u8 with a
-/// non-empty shape of positive dimensions and at most 1 GiB, and at least one action.
-inline void validate(const Spec& spec) {
-  require(!spec.name.empty(), "name", "\"\"", "a name that is not empty");
-  require(spec.observation_dtype == DType::f32 || spec.observation_dtype == DType::u8,
-          spec.name + ".observation_dtype",
-          is_valid(spec.observation_dtype) ? name_of(spec.observation_dtype) : "an unknown number",
-          "f32 or u8");
-  require(!spec.observation_shape.empty(), spec.name + ".observation_shape", "{}", "at least one dimension");
-  std::size_t left = RecordLayout::kMaxRecordBytes / size_of(spec.observation_dtype);
-  for (const std::size_t dimension : spec.observation_shape) {
-    require(dimension > 0 && dimension <= left, spec.name + ".observation_shape", dimension,
-            "positive dimensions and at most 1 GiB");
-    left /= dimension;
+  /// Throws InvalidArgument, naming the field, unless the spec has a name, an observation of f32 or u8 with a
+  /// non-empty shape of positive dimensions and at most 1 GiB, and at least one action.
+  void validate() const {
+    require(!name.empty(), "name", "\"\"", "a name that is not empty");
+    require(observation_dtype == DType::f32 || observation_dtype == DType::u8, name + ".observation_dtype",
+            is_valid(observation_dtype) ? name_of(observation_dtype) : "an unknown number", "f32 or u8");
+    require(!observation_shape.empty(), name + ".observation_shape", "{}", "at least one dimension");
+    std::size_t left = RecordLayout::kMaxRecordBytes / size_of(observation_dtype);
+    for (const std::size_t dimension : observation_shape) {
+      require(dimension > 0 && dimension <= left, name + ".observation_shape", dimension,
+              "positive dimensions and at most 1 GiB");
+      left /= dimension;
+    }
+    require(num_actions >= 1, name + ".num_actions", num_actions, "at least 1");
   }
-  require(spec.num_actions >= 1, spec.name + ".num_actions", spec.num_actions, "at least 1");
-}
+};
 
 /// Throws InvalidArgument, naming `field`, unless 0 <= action < num_actions. One comparison when it is so:
 /// cheap enough for every step.
@@ -69,7 +67,7 @@ inline void require_action(std::int32_t action, std::int32_t num_actions, std::s
 /// discount (gamma^n, or 0 where the episode terminated), next_observation. 44 bytes for CartPole. Throws
 /// InvalidArgument as `validate` does.
 inline RecordLayout transition_layout(const Spec& spec) {
-  validate(spec);
+  spec.validate();
   return RecordLayout({{"observation", spec.observation_dtype, spec.observation_shape},
                        {"action", DType::i32, {}},
                        {"reward", DType::f32, {}},
@@ -221,11 +219,11 @@ concept HasEpisodes = requires(const V& environments) {
 ///
 /// | call | shape | meaning |
 /// | --- | --- | --- |
-/// | `observations()` | [N, size] | what to act on next: where an episode ended, the next one's first
-/// observation | | `next_observation(i)` | [size] | what the step led to: where an episode ended, its final
-/// observation; else row i of observations() | | `rewards()` | [N] | of the step | | `terminated()`,
-/// `truncated()` | [N] | 0 or 1, at most one of the two is 1; both 0 while the episode goes on | |
-/// `finished_episodes()` | [0..N] | the episodes that ended by it, by ascending index |
+/// | `observations()` | [N, size] | what to act on next: where an episode ended, the next one's first observation |
+/// | `next_observation(i)` | [size] | what the step led to: an episode's final observation, else row i of the above |
+/// | `rewards()` | [N] | of the step |
+/// | `terminated()`, `truncated()` | [N] | 0 or 1, at most one of the two is 1; both 0 while the episode goes on |
+/// | `finished_episodes()` | [0..N] | the episodes that ended by it, by ascending index |
 ///
 /// - The transition of environment i is therefore: row i of `observations()` *before* the step (copied, for
 /// it

@@ -63,7 +63,7 @@ class VectorEnvironment {
       streams_.emplace_back(options.seed, options.stream, options.first_index + i);
     }
     spec_ = environments_[0].spec();
-    validate(spec_);
+    spec_.validate();
     require(spec_.observation_dtype == dtype_of<Scalar>(), spec_.name + ".observation_dtype",
             name_of(spec_.observation_dtype),
             std::string(name_of(dtype_of<Scalar>())) + ", the dtype of its Scalar");

@@ -120,7 +120,7 @@ class EigenNetwork {
   /// InvalidArgument for options that are not allowed.
   explicit EigenNetwork(Network network, std::uint64_t seed = 0, const TrainOptions& options = {})
       : network_((network.require_bound(), std::move(network))),
-        options_((validate(options), options)),
+        options_((options.validate(), options)),
         online_(initial_parameters(network_, seed)),
         pool_(std::make_unique<ThreadPool>(options.num_threads)),
         workspaces_(options.num_threads) {

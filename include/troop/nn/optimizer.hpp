@@ -34,21 +34,20 @@ struct OptimizerOptions {
   double decay = 0.95;      ///< rmsprop: decay of both means
   bool centred = true;      ///< rmsprop: divide by the deviation of the gradient rather than its magnitude
   double epsilon = 1.5e-7;  ///< added to the denominator outside the square root, for both kinds
-};
 
-/// Throws InvalidArgument naming the first option that is not allowed.
-inline void validate(const OptimizerOptions& options) {
-  require(std::isfinite(options.learning_rate) && options.learning_rate > 0, "learning_rate",
-          options.learning_rate, "a positive number");
-  const auto require_decay = [](std::string_view field, double value) {
-    require(value >= 0 && value < 1, field, value, "a number from 0 to 1, 1 excluded");
-  };
-  require_decay("beta1", options.beta1);
-  require_decay("beta2", options.beta2);
-  require_decay("decay", options.decay);
-  require(std::isfinite(options.epsilon) && options.epsilon > 0, "epsilon", options.epsilon,
-          "a positive number");
-}
+  /// Throws InvalidArgument naming the first option that is not allowed.
+  void validate() const {
+    require(std::isfinite(learning_rate) && learning_rate > 0, "learning_rate", learning_rate,
+            "a positive number");
+    const auto require_decay = [](std::string_view field, double value) {
+      require(value >= 0 && value < 1, field, value, "a number from 0 to 1, 1 excluded");
+    };
+    require_decay("beta1", beta1);
+    require_decay("beta2", beta2);
+    require_decay("decay", decay);
+    require(std::isfinite(epsilon) && epsilon > 0, "epsilon", epsilon, "a positive number");
+  }
+};
 
 /// Sum of the squares, in double, in an order that depends on the size only.
 inline double sum_of_squares(std::span<const float> values) noexcept {
@@ -96,7 +95,7 @@ class Optimizer {
  public:
   /// Throws InvalidArgument for options that are not allowed.
   Optimizer(const OptimizerOptions& options, std::size_t num_parameters)
-      : options_((validate(options), options)),
+      : options_((options.validate(), options)),
         size_(num_parameters),
         state_(num_parameters * (options.kind == OptimizerKind::adam || options.centred ? 2 : 1)) {}
 

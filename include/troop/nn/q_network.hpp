@@ -24,18 +24,16 @@ struct TrainOptions {
   double huber_delta = 1.0;         ///< used by Loss::huber
   double max_gradient_norm = 40.0;  ///< global L2 norm above which the gradient is shortened; 0 for never
   std::size_t num_threads = 1;      ///< of a CPU backend; the results are the same for any number
-};
 
-/// Throws InvalidArgument naming the first option that is not allowed.
-inline void validate(const TrainOptions& options) {
-  validate(options.optimizer);
-  require(std::isfinite(options.huber_delta) && options.huber_delta > 0, "huber_delta", options.huber_delta,
-          "a positive number");
-  require(std::isfinite(options.max_gradient_norm) && options.max_gradient_norm >= 0, "max_gradient_norm",
-          options.max_gradient_norm, "a positive number, or 0 for no clipping");
-  require(options.num_threads >= 1 && options.num_threads <= 1024, "num_threads", options.num_threads,
-          "an integer from 1 to 1024");
-}
+  /// Throws InvalidArgument naming the first option that is not allowed.
+  void validate() const {
+    optimizer.validate();
+    require(std::isfinite(huber_delta) && huber_delta > 0, "huber_delta", huber_delta, "a positive number");
+    require(std::isfinite(max_gradient_norm) && max_gradient_norm >= 0, "max_gradient_norm",
+            max_gradient_norm, "a positive number, or 0 for no clipping");
+    require(num_threads >= 1 && num_threads <= 1024, "num_threads", num_threads, "an integer from 1 to 1024");
+  }
+};
 
 /// What one training step did.
 struct TrainResult {
