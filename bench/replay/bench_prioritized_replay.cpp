@@ -1,9 +1,9 @@
 // A prioritized replay under the load that a learner and its actors make, in one thread.
 //
-//   add50      50 transitions with given priorities go in, the oldest 50 go out
-//   sample512  a batch of 512: keys, probabilities, importance-sampling weights, records
-//   update512  new priorities for a batch drawn earlier; sixteen such batches take turns
-//   mix        a learner step at one insert a draw: sample 512, update them, add 512 in chunks of 50
+// add50      50 transitions with given priorities go in, the oldest 50 go out sample512  a batch of 512:
+// keys, probabilities, importance-sampling weights, records update512  new priorities for a batch drawn
+// earlier; sixteen such batches take turns mix        a learner step at one insert a draw: sample 512, update
+// them, add 512 in chunks of 50
 //
 // Records: cart_pole (44 bytes) and atari (56,460 bytes: two stacks of four 84 x 84 frames). The replay is
 // full, alpha is 0.6, beta 0.4, priorities are exponentially distributed. A name is verb/record/entries:N, so

@@ -71,8 +71,9 @@ struct Expected {
   float priority;
 };
 
-/// What an actor must make of `steps` steps of the script, from the definition: for each step of each episode one item. `action_at(e, t)` is what was done
-/// in step t (from 1) of episode e. Items whose bootstrap observation was not reached within the steps are left out.
+/// What an actor must make of `steps` steps of the script, from the definition: for each step of each episode
+/// one item. `action_at(e, t)` is what was done in step t (from 1) of episode e. Items whose bootstrap
+/// observation was not reached within the steps are left out.
 template <class ActionAt>
 std::vector<Expected> expected_items(const std::vector<ScriptedEpisode>& script, std::size_t steps,
                                      std::size_t n, double gamma, ActionAt action_at) {
@@ -230,7 +231,8 @@ TEST_CASE("each environment explores at its own rate") {
   actor.finish();
   std::array<int, 3> counts{};
   for (const auto& item : sink.items) ++counts[static_cast<std::size_t>(item.action)];
-  // Epsilon 1 is the uniform policy: each count is binomial, and five deviations are 5 * sqrt(6000 * 2 / 9) < 190.
+  // Epsilon 1 is the uniform policy: each count is binomial, and five deviations are 5 * sqrt(6000 * 2 / 9) <
+  // 190.
   for (const int count : counts) CHECK(std::abs(count - static_cast<int>(sink.items.size()) / 3) < 190);
 }
 

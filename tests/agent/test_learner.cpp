@@ -88,7 +88,8 @@ struct Bench {
   ParameterStore parameters;
 };
 
-/// How many of 4,096 draws have the priority reward + 0.5; the rest must have the priority 1 with which all began, else -1.
+/// How many of 4,096 draws have the priority reward + 0.5; the rest must have the priority 1 with which all
+/// began, else -1.
 int draws_with_new_priority(troop::PrioritizedReplay<Transition>& replay) {
   troop::Random random(1);
   const auto batch = replay.sample(4096, {}, random);

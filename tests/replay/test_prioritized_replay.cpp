@@ -519,8 +519,8 @@ TEST_CASE("weights of priorities as far apart as floats can be stay positive num
 }
 
 TEST_CASE("drawn frequencies follow the probabilities, for stratified and independent draws") {
-  // Pearson's statistic over 300 items, 200 000 draws; a right sampler exceeds the bound with probability 1e-6
-  // if its draws are independent, and less often if they are stratified.
+  // Pearson's statistic over 300 items, 200 000 draws; a right sampler exceeds the bound with probability
+  // 1e-6 if its draws are independent, and less often if they are stratified.
   const std::uint64_t seed = troop::testing::seed();
   CAPTURE(seed);
   for (const Draws draws : {Draws::stratified, Draws::independent}) {

@@ -318,8 +318,8 @@ TEST_CASE("a writer that is overtaken by a whole round does not overwrite the ne
   HookedReplay replay({.capacity = 32, .alpha = 1.0});
   std::thread blocked;
   HookedStorage::on_write = {0, [&] {
-                               // Another thread takes keys 32 to 47 and waits for the slots that this one holds;
-                               // keys 48 to 63 are then written ahead of keys 16 to 31.
+                               // Another thread takes keys 32 to 47 and waits for the slots that this one
+                               // holds; keys 48 to 63 are then written ahead of keys 16 to 31.
                                blocked = std::thread([&] { add(replay, 32, 16, 2.0f); });
                                while (replay.statistics().inserts < 48) std::this_thread::yield();
                                add(replay, 48, 16, 2.0f);

@@ -30,7 +30,8 @@ namespace troop::agent {
 struct ActorOptions {
   NStepOptions n_step = {};
   EpsilonLadder epsilon = {};
-  /// Index in the whole fleet of the actor's first environment, and the fleet's number of environments: they choose the rungs of the ladder.
+  /// Index in the whole fleet of the actor's first environment, and the fleet's number of environments: they
+  /// choose the rungs of the ladder.
   std::size_t first_index = 0;
   std::size_t num_environments = 1;
   std::size_t batch_size = 50;  ///< items a batch
@@ -60,16 +61,20 @@ struct ActorStatistics {
   std::uint64_t parameter_version = 0;  ///< the version that acts
 };
 
-/// Steps N environments with one batched evaluation a step: epsilon-greedy with a rate for each environment, n-step items, initial priorities from its own
-/// Q-values, batches to a sink (Horgan et al. 2018, algorithm 1).
+/// Steps N environments with one batched evaluation a step: epsilon-greedy with a rate for each environment,
+/// n-step items, initial priorities from its own Q-values, batches to a sink (Horgan et al. 2018, algorithm
+/// 1).
 ///
-/// The priority of an item is |R + discount max_a Q(s', a) - Q(s, a)| + priority_epsilon, both Q-values from the evaluations that chose the actions:
-/// Q(s') is known when the environment stands at s', one step after the item is complete. Only the last observations of truncated episodes,
-/// on which nobody acts, are evaluated for their own sake.
+/// The priority of an item is |R + discount max_a Q(s', a) - Q(s, a)| + priority_epsilon, both Q-values from
+/// the evaluations that chose the actions: Q(s') is known when the environment stands at s', one step after
+/// the item is complete. Only the last observations of truncated episodes, on which nobody acts, are
+/// evaluated for their own sake.
 ///
-/// Every step gives exactly one item; `finish` completes and hands over what a stop leaves behind. Same seed, same parameters: same items.
+/// Every step gives exactly one item; `finish` completes and hands over what a stop leaves behind. Same seed,
+/// same parameters: same items.
 ///
-/// Not thread-safe: one thread at a time (`statistics` may be called from any). Allocates nothing after the first steps.
+/// Not thread-safe: one thread at a time (`statistics` may be called from any). Allocates nothing after the
+/// first steps.
 ///
 ///     Actor actor(VectorEnvironment<CartPole>({.count = 16}), EigenNetwork(network, seed), sink, parameters, options);
 ///     while (actor.step() == Outcome::ok) {}
@@ -109,8 +114,8 @@ class Actor {
   const Network& network() const noexcept { return network_; }
   const Environments& environments() const noexcept { return environments_; }
 
-  /// One step in every environment, after handing full batches to the sink. Anything but ok comes from the sink: no environment was stepped, nothing is
-  /// lost, and the call can be repeated.
+  /// One step in every environment, after handing full batches to the sink. Anything but ok comes from the
+  /// sink: no environment was stepped, nothing is lost, and the call can be repeated.
   Outcome step(Deadline deadline = Deadline::never()) {
     evaluate();
     if (const Outcome outcome = send(options_.batch_size, deadline); outcome != Outcome::ok) return outcome;
@@ -124,8 +129,8 @@ class Actor {
     return Outcome::ok;
   }
 
-  /// Completes the items that wait for an evaluation and hands over everything that is complete. The steps in the n-step windows, at most n - 1 an
-  /// environment, stay there.
+  /// Completes the items that wait for an evaluation and hands over everything that is complete. The steps in
+  /// the n-step windows, at most n - 1 an environment, stay there.
   Outcome finish(Deadline deadline = Deadline::never()) {
     evaluate();
     return send(1, deadline);
@@ -178,7 +183,8 @@ class Actor {
     return std::span(q_values_).subspan(i * num_actions(), num_actions());
   }
 
-  /// Q-values of what the environments stand at; with them the items that ended there get their priorities. Once a step.
+  /// Q-values of what the environments stand at; with them the items that ended there get their priorities.
+  /// Once a step.
   void evaluate() {
     if (evaluated_) return;
     network_.evaluate(environments_.observations(),
@@ -260,7 +266,8 @@ class Actor {
     final_observations_.clear();
   }
 
-  /// Hands over batches of `batch_size` items, a last one of fewer when `at_least` allows it, and moves the rest to the front. All items must be complete.
+  /// Hands over batches of `batch_size` items, a last one of fewer when `at_least` allows it, and moves the
+  /// rest to the front. All items must be complete.
   Outcome send(std::size_t at_least, Deadline deadline) {
     std::size_t sent = 0;
     Outcome outcome = Outcome::ok;

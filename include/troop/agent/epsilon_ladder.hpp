@@ -9,7 +9,8 @@
 
 namespace troop::agent {
 
-/// The ladder of exploration rates of Horgan et al. 2018, section 4.1: epsilon_i = base^(1 + alpha i / (N - 1)).
+/// The ladder of exploration rates of Horgan et al. 2018, section 4.1: epsilon_i = base^(1 + alpha i / (N -
+/// 1)).
 struct EpsilonLadder {
   double base = 0.4;
   double alpha = 7.0;

@@ -45,10 +45,12 @@ struct EvaluationResult {
 
 /// Plays with epsilon 0, one batched evaluation a step.
 ///
-/// Every environment plays the same number of episodes, and all of them count: to stop after the first n episodes that end would favour the short
-/// ones. Give it environments with a random stream of their own (`.stream = "evaluation"`), so that it neither disturbs nor repeats what the actors see.
+/// Every environment plays the same number of episodes, and all of them count: to stop after the first n
+/// episodes that end would favour the short ones. Give it environments with a random stream of their own
+/// (`.stream = "evaluation"`), so that it neither disturbs nor repeats what the actors see.
 ///
-/// Not thread-safe. `stop`, polled once a step, ends an evaluation early; its result then has the episodes that ended.
+/// Not thread-safe. `stop`, polled once a step, ends an evaluation early; its result then has the episodes
+/// that ended.
 ///
 ///     Evaluator evaluator(VectorEnvironment<CartPole>({.count = 100, .seed = seed, .stream = "evaluation"}), EigenNetwork(network, seed));
 ///     evaluator.network().set_parameters(parameters);

@@ -12,8 +12,9 @@
 
 namespace troop::agent {
 
-/// Takes batches of items with their priorities: the replay of the process, or a client of one elsewhere. `insert` waits while the other side asks for
-/// patience; ok means that the items were taken, anything else that none was and that the caller still has them.
+/// Takes batches of items with their priorities: the replay of the process, or a client of one elsewhere.
+/// `insert` waits while the other side asks for patience; ok means that the items were taken, anything else
+/// that none was and that the caller still has them.
 template <class S>
 concept ItemSink = requires(S& sink, const BatchView& records, std::span<const float> priorities,
                             Deadline deadline) {

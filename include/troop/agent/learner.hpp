@@ -28,7 +28,8 @@
 
 namespace troop::agent {
 
-/// beta of the importance-sampling weights: from `initial` at step 0 in a straight line to `final` at step `steps`, and `final` from there on.
+/// beta of the importance-sampling weights: from `initial` at step 0 in a straight line to `final` at step
+/// `steps`, and `final` from there on.
 struct BetaSchedule {
   double initial = 0.4;
   double final = 1.0;
@@ -56,7 +57,8 @@ struct LearnerOptions {
   std::size_t prefetch = 2;             ///< batches sampled ahead of the step by `run`
   /// Added to every |TD error| when it becomes a priority, so that no item is out of reach.
   double priority_epsilon = 1e-6;
-  /// Steps in a row with a non-finite loss or gradient, none of which is applied, after which training stops with an error.
+  /// Steps in a row with a non-finite loss or gradient, none of which is applied, after which training stops
+  /// with an error.
   std::uint64_t max_skipped_steps = 100;
   std::uint64_t seed = 0;
 
@@ -81,11 +83,12 @@ struct LearnerStatistics {
   double mean_q = 0.0;
 };
 
-/// Drinks from a replay through a rate limiter and trains a network by double Q-learning with n-step returns (Horgan et al. 2018, algorithm 2).
+/// Drinks from a replay through a rate limiter and trains a network by double Q-learning with n-step returns
+/// (Horgan et al. 2018, algorithm 2).
 ///
-/// `step()` does everything in the calling thread; the same seed and the same inserts give the same parameters bit for bit. `run()` overlaps: one thread
-/// samples up to `prefetch` batches ahead, the calling thread trains, a third writes priorities back; priorities are then up to
-/// `prefetch` + 2 steps late.
+/// `step()` does everything in the calling thread; the same seed and the same inserts give the same
+/// parameters bit for bit. `run()` overlaps: one thread samples up to `prefetch` batches ahead, the calling
+/// thread trains, a third writes priorities back; priorities are then up to `prefetch` + 2 steps late.
 ///
 /// Not thread-safe, but for `statistics` and `steps`, which may be called from any thread.
 ///
@@ -118,12 +121,14 @@ class Learner {
     return Outcome::ok;
   }
 
-  /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items, or empty when the step was not applied.
+  /// Trains on a batch that the caller has sampled; `priorities()` are then those of its items, or empty when
+  /// the step was not applied.
   void step(const Batch& batch) { train(batch, work_.priorities); }
   std::span<const float> priorities() const noexcept { return work_.priorities; }
 
-  /// Makes steps until `stop` is requested, the limiter is closed, or `max_steps` were made in all; sampling, step and write-back overlap. Every step's
-  /// priorities are written back before it returns. Rethrows what any of its threads threw.
+  /// Makes steps until `stop` is requested, the limiter is closed, or `max_steps` were made in all; sampling,
+  /// step and write-back overlap. Every step's priorities are written back before it returns. Rethrows what
+  /// any of its threads threw.
   void run(std::stop_token stop, std::uint64_t max_steps = std::numeric_limits<std::uint64_t>::max()) {
     Pipeline pipeline(options_.prefetch);
     std::jthread sampler([&] { pipeline.guard([&] { sample_ahead(pipeline, stop, max_steps); }); });

@@ -14,10 +14,11 @@
 
 namespace troop::agent {
 
-/// Holds one version of a network's parameters. `publish` gives the next version, 1 being the first; `fetch` copies the newest one out when it is newer
-/// than what the caller has.
+/// Holds one version of a network's parameters. `publish` gives the next version, 1 being the first; `fetch`
+/// copies the newest one out when it is newer than what the caller has.
 ///
-/// Thread-safe. A fetch with nothing new costs one atomic load, else one copy under a lock. Memory: one copy of the parameters.
+/// Thread-safe. A fetch with nothing new costs one atomic load, else one copy under a lock. Memory: one copy
+/// of the parameters.
 ///
 ///     store.publish(network.parameters());                                   // learner
 ///     if (store.fetch(version, parameters)) network.set_parameters(parameters);  // actor
@@ -35,7 +36,8 @@ class ParameterStore {
   /// The number of the newest version; 0 before the first.
   std::uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
 
-  /// Copies the newest parameters and their version out when that is newer than `version`; false when it is not.
+  /// Copies the newest parameters and their version out when that is newer than `version`; false when it is
+  /// not.
   bool fetch(std::uint64_t& version, std::vector<float>& parameters) const {
     if (this->version() <= version) return false;
     const std::lock_guard lock(mutex_);

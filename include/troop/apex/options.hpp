@@ -31,8 +31,8 @@
 
 namespace troop::apex {
 
-/// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces (ReplayOptions, ActorOptions, LearnerOptions, ...)
-/// are the paper's, where it gives one.
+/// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
+/// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one.
 struct Options {
   std::uint64_t seed = 1;
   std::size_t num_actors = 1;  ///< actor threads
@@ -66,7 +66,8 @@ inline std::string flag_of(std::string field) {
   return "--" + field;
 }
 
-/// One option: its name (`batch_size` is --batch-size, batch-size in a file, TROOP_BATCH_SIZE), where it goes and what it means.
+/// One option: its name (`batch_size` is --batch-size, batch-size in a file, TROOP_BATCH_SIZE), where it goes
+/// and what it means.
 struct OptionEntry {
   std::string name, group, help, type, initial;
   std::function<void(const std::string&)> set;
@@ -259,8 +260,9 @@ inline void Options::validate() const {
   }
 }
 
-/// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines `batch-size = 128`), and environment
-/// variables (`TROOP_BATCH_SIZE`), on top of `defaults`. Throws InvalidArgument or FileError for anything that is not right.
+/// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
+/// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`), on top of `defaults`. Throws
+/// InvalidArgument or FileError for anything that is not right.
 inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
   Options options(defaults);
   const detail::OptionTable table(options);
@@ -309,7 +311,8 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
   return options;
 }
 
-/// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one line and exits with 2.
+/// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one
+/// line and exits with 2.
 inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {}) {
   try {
     return parse_options_or_throw(argc, argv, defaults);

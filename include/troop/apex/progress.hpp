@@ -27,7 +27,8 @@ struct ProgressReport {
   double greedy_return = std::nan("");  ///< mean of the last evaluation; NaN before the first
 };
 
-/// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second; otherwise a line a second.
+/// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second;
+/// otherwise a line a second.
 class Progress {
  public:
   explicit Progress(bool quiet, std::FILE* stream = stdout)

@@ -49,7 +49,8 @@ struct RunResult {
   std::vector<float> parameters;  ///< those that the last evaluation played with
 };
 
-/// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000 learner_steps=5100 seed=7`.
+/// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000
+/// learner_steps=5100 seed=7`.
 inline std::string to_string(const RunResult& result) {
   char text[256];
   std::snprintf(text, sizeof text,
@@ -91,8 +92,9 @@ auto make_evaluator(const Options& options, const nn::Network& network) {
 
 }  // namespace detail
 
-/// Trains until the greedy policy is as good as `target_return`, the time is over, or SIGINT or SIGTERM comes. Solved means: the mean return of one evaluation's
-/// episodes reaches the target, and that of a second evaluation of the same parameters, on new episodes, does so too; the second is the result.
+/// Trains until the greedy policy is as good as `target_return`, the time is over, or SIGINT or SIGTERM
+/// comes. Solved means: the mean return of one evaluation's episodes reaches the target, and that of a second
+/// evaluation of the same parameters, on new episodes, does so too; the second is the result.
 template <env::Environment Environment>
 RunResult train(const Options& options, const nn::Network& architecture) {
   const Clock::time_point start = Clock::now();
@@ -234,10 +236,12 @@ int evaluate(const Options& options) {
   return 0;
 }
 
-/// The whole program: trains, or plays a saved network with `--evaluate`. Prints progress and, as the last line, the result.
+/// The whole program: trains, or plays a saved network with `--evaluate`. Prints progress and, as the last
+/// line, the result.
 ///
-/// Returns the exit code: 0 solved (or played); 1 not solved, or an error while running; 2 a bad option or file, before anything was begun;
-/// 128 + n when signal n ended the run. The network is saved in every case but the errors.
+/// Returns the exit code: 0 solved (or played); 1 not solved, or an error while running; 2 a bad option or
+/// file, before anything was begun; 128 + n when signal n ended the run. The network is saved in every case
+/// but the errors.
 ///
 ///     int main(int argc, char** argv) {
 ///       const auto options = troop::apex::parse_options(argc, argv);

@@ -6,8 +6,9 @@
 
 namespace troop::apex {
 
-/// While it lives, the first SIGINT or SIGTERM is remembered instead of ending the process, so that the run can stop and save; a second one ends it at once.
-/// One at a time in a process; handlers that were there before come back at the end.
+/// While it lives, the first SIGINT or SIGTERM is remembered instead of ending the process, so that the run
+/// can stop and save; a second one ends it at once. One at a time in a process; handlers that were there
+/// before come back at the end.
 class StopSignal {
  public:
   StopSignal() {

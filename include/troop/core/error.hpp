@@ -17,8 +17,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A value that is not allowed. The message names the field, the value and what is allowed:
-/// `batch_size: 0 is not allowed; expected an integer from 1 to 65536`.
+/// A value that is not allowed. The message names the field, the value and what is allowed: `batch_size: 0 is
+/// not allowed; expected an integer from 1 to 65536`.
 class InvalidArgument : public Error {
  public:
   InvalidArgument(std::string field, std::string value, std::string expected)

@@ -12,10 +12,12 @@
 
 namespace troop {
 
-/// Runs functions in threads of their own. When one of them throws, all are asked to stop; `join` waits for all and rethrows the first exception.
+/// Runs functions in threads of their own. When one of them throws, all are asked to stop; `join` waits for
+/// all and rethrows the first exception.
 ///
-/// `on_stop` is called once, when the stop is requested, by whichever thread requests it: there one closes the queues that the functions may be
-/// waiting on. `start` and `join` belong to one thread; `request_stop` may be called by any.
+/// `on_stop` is called once, when the stop is requested, by whichever thread requests it: there one closes
+/// the queues that the functions may be waiting on. `start` and `join` belong to one thread; `request_stop`
+/// may be called by any.
 ///
 ///     ThreadGroup group([&] { queue.close(); });
 ///     group.start([&](std::stop_token stop) { while (!stop.stop_requested()) work(); });

@@ -142,8 +142,7 @@ concept HasStep = requires(E& environment, std::int32_t action, std::span<typena
 ///   final observation is what a truncated episode bootstraps from. It does not reset by itself; nobody calls
 ///   it before the first `reset` or after an end. An action out of range throws InvalidArgument.
 /// - `observation` holds spec().observation_size() elements, row-major, and belongs to the caller; all of it
-/// is
-///   written, and none of it is read.
+///   is written, and none of it is read.
 ///
 /// An environment need not be thread-safe: one thread at a time uses it. Derive from nothing.
 template <class E>
@@ -226,8 +225,7 @@ concept HasEpisodes = requires(const V& environments) {
 /// | `finished_episodes()` | [0..N] | the episodes that ended by it, by ascending index |
 ///
 /// - The transition of environment i is therefore: row i of `observations()` *before* the step (copied, for
-/// it
-///   will be overwritten), the action, and after the step its reward, its flags and `next_observation(i)`.
+///   it will be overwritten), the action, and after the step its reward, its flags and `next_observation(i)`.
 /// - After construction, and after `reset()`, which abandons all running episodes without reporting them and
 ///   starts new ones: observations() holds first observations, next_observation(i) equals its row i, rewards
 ///   and flags are 0, no episode is finished.

@@ -97,19 +97,22 @@ struct Linear {
 
 }  // namespace detail
 
-/// A dense Q-network on the CPU: a QNetwork (see there for the contract) of Dense, ReLU, Dueling and Output layers.
+/// A dense Q-network on the CPU: a QNetwork (see there for the contract) of Dense, ReLU, Dueling and Output
+/// layers.
 ///
-/// An object made for acting holds its parameters twice (as they are, and the weights transposed) and one workspace;
-/// target network, optimizer and gradients come into being with the first call that needs them: then parameters times
-/// 6, plus one gradient for each slice of a batch. Batch sizes seen before allocate nothing.
+/// An object made for acting holds its parameters twice (as they are, and the weights transposed) and one
+/// workspace; target network, optimizer and gradients come into being with the first call that needs them:
+/// then parameters times 6, plus one gradient for each slice of a batch. Batch sizes seen before allocate
+/// nothing.
 ///
-/// The result is bit for bit the same for any number of threads: a batch is cut into at most 8 slices of at least 64
-/// transitions by its size alone, and their gradients are added in order. So more than 8 threads do not help, nor do
-/// two with less than 128 transitions. It differs in the last digits between compilers, instruction sets and Eigen
-/// versions. Build with the machine's vector instructions (-O3 -march=native): they make a factor of four.
+/// The result is bit for bit the same for any number of threads: a batch is cut into at most 8 slices of at
+/// least 64 transitions by its size alone, and their gradients are added in order. So more than 8 threads do
+/// not help, nor do two with less than 128 transitions. It differs in the last digits between compilers,
+/// instruction sets and Eigen versions. Build with the machine's vector instructions (-O3 -march=native):
+/// they make a factor of four.
 ///
-/// Not thread-safe: one object a thread. Movable, not copyable; `set_parameters(other.parameters())` copies. After
-/// construction it throws InvalidArgument for sizes that do not fit, and Error when memory runs out.
+/// Not thread-safe: one object a thread. Movable, not copyable; `set_parameters(other.parameters())` copies.
+/// After construction it throws InvalidArgument for sizes that do not fit, and Error when memory runs out.
 ///
 ///     EigenNetwork network(dueling_mlp({64, 64}).bind({4}, 2), seed, {.num_threads = 2});
 ///     network.evaluate(observations, q);                                      // q [rows, 2]

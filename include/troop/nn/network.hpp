@@ -82,8 +82,7 @@ inline std::string to_string(const Layer& layer) {
 /// The parameters of all backends are one flat span of float32, layer after layer:
 /// - Dense, Output: W [out, in] row-major, b [out];
 /// - Dueling(hidden > 0): W [2 hidden, in] whose first `hidden` rows are the value stream, b [2 hidden],
-/// value
-///   W [1, hidden], b [1], advantage W [actions, hidden], b [actions];
+///   value W [1, hidden], b [1], advantage W [actions, hidden], b [actions];
 /// - Dueling(0): value W [1, in], b [1], advantage W [actions, in], b [actions].
 ///
 ///     Network network = dueling_mlp({64, 64}).bind({4}, 2);
@@ -252,9 +251,8 @@ class Network {
   std::vector<ParameterBlock> blocks_;
 };
 
-/// Canonical text of a network: "input(4) dense(64) relu dueling(64,2)", or when it is not bound,
-/// "dense(64) relu dueling(64)". An observation of more dimensions is "input(84,84,4)", a plain head
-/// "output(2)".
+/// Canonical text of a network: "input(4) dense(64) relu dueling(64,2)", or when it is not bound, "dense(64)
+/// relu dueling(64)". An observation of more dimensions is "input(84,84,4)", a plain head "output(2)".
 inline std::string to_string(const Network& network) {
   return network.describe();
 }
@@ -354,8 +352,8 @@ inline Network dueling_mlp(const std::vector<std::size_t>& widths) {
   return Network(std::move(layers));
 }
 
-/// Dense + ReLU for every width, then a plain linear head: `mlp({64, 64})` is
-/// "dense(64) relu dense(64) relu output".
+/// Dense + ReLU for every width, then a plain linear head: `mlp({64, 64})` is "dense(64) relu dense(64) relu
+/// output".
 inline Network mlp(const std::vector<std::size_t>& widths) {
   std::vector<Layer> layers;
   for (const std::size_t width : widths) {

@@ -79,12 +79,12 @@ inline double clip_factor(double norm, double max_norm) noexcept {
 ///
 /// The updates are those of torch.optim.Adam and torch.optim.RMSprop (no weight decay, no momentum), with g
 /// the gradient and the step number t from 1:
-/// - adam: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
-///   p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon);
-/// - rmsprop: s = decay s + (1 - decay) g^2; centred: a = decay a + (1 - decay) g;
-///   p -= lr * g / (sqrt(s - a^2) + epsilon).
-/// So epsilon stands outside the square root, unlike in DeepMind's DQN. The rounding of s - a^2 can fall
-/// below 0 where a gradient hardly changes; it counts as 0 here, where PyTorch would make a NaN.
+/// - adam: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2; p -= lr / (1 - beta1^t) * m / (sqrt(v
+///   / (1 - beta2^t)) + epsilon);
+/// - rmsprop: s = decay s + (1 - decay) g^2; centred: a = decay a + (1 - decay) g; p -= lr * g / (sqrt(s -
+///   a^2) + epsilon). So epsilon stands outside the square root, unlike in DeepMind's DQN. The rounding of s
+///   - a^2 can fall below 0 where a gradient hardly changes; it counts as 0 here, where PyTorch would make a
+///   NaN.
 ///
 /// A step is `begin_step()`, then `update` over ranges that cover every parameter once, in any order and from
 /// any number of threads; or `step` for all at once. Neither allocates. One to two ns a parameter.
@@ -170,8 +170,8 @@ class Optimizer {
   }
 
   // Square roots of `count` numbers that are not negative. By hand, because a compiler that keeps errno for
-  // std::sqrt does not vectorise it.
-  // (The masked form, because GCC 12 warns of an uninitialised value inside the other one.)
+  // std::sqrt does not vectorise it. (The masked form, because GCC 12 warns of an uninitialised value inside
+  // the other one.)
   static void square_roots(float* values, std::size_t count) noexcept {
     std::size_t i = 0;
 #if defined(__AVX512F__)

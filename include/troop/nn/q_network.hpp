@@ -93,19 +93,16 @@ concept InferenceNetwork = DescribesNetwork<T> && EvaluatesQ<T> && HasParameters
 ///
 /// The contract beyond the signatures:
 /// - all spans are of host memory. A backend elsewhere copies; what `parameters()` and the like return is
-/// valid
-///   until the next call of the same object;
+///   valid until the next call of the same object;
 /// - the parameters of seed s are `initial_parameters(network, s)`, in the order that Network documents;
 /// - the target network comes into being, as a copy of the online one, with the first `train_step`,
-/// `sync_target`
-///   or `set_target_parameters`; before that it is the online network. `set_parameters` never changes a
-///   target that has come into being;
+///   `sync_target` or `set_target_parameters`; before that it is the online network. `set_parameters` never
+///   changes a target that has come into being;
 /// - `train_step`: y and the loss are those of `td_loss_reference`; `weights` holds a factor for each
-/// transition,
-///   or is empty for 1; `priorities`, unless empty, receives |TD error| as computed before the step. The
-///   gradient is clipped by its global norm, and Optimizer's formulas follow. When the loss or the norm is
-///   not finite, nothing but the count of skipped steps changes, `applied` is false, and the priorities must
-///   not be written back;
+///   transition, or is empty for 1; `priorities`, unless empty, receives |TD error| as computed before the
+///   step. The gradient is clipped by its global norm, and Optimizer's formulas follow. When the loss or the
+///   norm is not finite, nothing but the count of skipped steps changes, `applied` is false, and the
+///   priorities must not be written back;
 /// - sizes that do not fit and actions out of range are refused with InvalidArgument before anything changes;
 /// - an object is used by one thread at a time.
 template <class T>

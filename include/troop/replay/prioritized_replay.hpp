@@ -116,12 +116,10 @@ class Batch {
 /// al. 2015, arXiv:1511.05952, equation 1), oldest items going first.
 ///
 /// - Keys are the numbers of inserts, from 0. A priority update that comes after its item was evicted is
-/// recognised by the key, counted, and
-///   not applied to the newcomer in the same place.
+///   recognised by the key, counted, and not applied to the newcomer in the same place.
 /// - A priority of 0 keeps the item but never draws it. A priority whose power is below the smallest normal
-/// float, 1.2e-38, counts as that.
-///   Priorities that are NaN, infinite, negative, or whose power overflows are refused with an error that
-///   names the item; nothing of that call is applied.
+///   float, 1.2e-38, counts as that. Priorities that are NaN, infinite, negative, or whose power overflows
+///   are refused with an error that names the item; nothing of that call is applied.
 /// - A sample may hold an item more than once.
 ///
 /// Thread-safe: any number of threads may call anything. One lock guards the tree; a call with small records

@@ -22,14 +22,13 @@ namespace troop {
 ///
 /// What holds after any history of changes:
 /// - A parent is always computed anew from its children, never by adding a difference: the tree depends on
-/// its leaves alone, bit for bit, and
-///   `total()` has the rounding error of one summation in double precision (relative error below 2^-50 for
-///   2^23 leaves; none when the leaves are multiples of a common unit and the total is below 2^53 units).
+///   its leaves alone, bit for bit, and `total()` has the rounding error of one summation in double precision
+///   (relative error below 2^-50 for 2^23 leaves; none when the leaves are multiples of a common unit and the
+///   total is below 2^53 units).
 /// - `find` returns a leaf that is greater than zero, for every mass, as long as `total()` is: leaf i for the
-/// masses in
-///   [sum of the leaves before i, that sum + leaf i); a mass of zero or less finds the first such leaf, one
-///   beyond the total the last. Where running sums are not exact they are rounded, and the borders of these
-///   ranges, the total's included, are those of the rounded sums.
+///   masses in [sum of the leaves before i, that sum + leaf i); a mass of zero or less finds the first such
+///   leaf, one beyond the total the last. Where running sums are not exact they are rounded, and the borders
+///   of these ranges, the total's included, are those of the rounded sums.
 ///
 /// Costs: one change O(levels); a batch of changes computes each touched inner node once; `find` of a batch
 /// keeps many descents in flight, level by level, and prefetches. Memory: 4.54 bytes a leaf. Not thread-safe:

@@ -187,9 +187,9 @@ consteval std::string_view pretty_name() {
   return __PRETTY_FUNCTION__;
 }
 
-/// The member's name is the last identifier inside the braces of the template argument's pretty name:
-/// "... {(& kNamedObject<T>.Named<T>::value.T::name)} ..." with GCC, "... {&kNamedObject.value.name} ..."
-/// with Clang.
+/// The member's name is the last identifier inside the braces of the template argument's pretty name: "...
+/// {(& kNamedObject<T>.Named<T>::value.T::name)} ..." with GCC, "... {&kNamedObject.value.name} ..." with
+/// Clang.
 constexpr std::string_view last_identifier(std::string_view text) {
   text = text.substr(0, text.rfind('}'));
   const auto is_part = [](char c) {
