@@ -287,17 +287,21 @@ TEST_CASE("a priority that is no finite number of at least 0 is named, and nothi
     PrioritizedReplay<SmallRecord> replay({.capacity = 4, .alpha = alpha});
     add(replay, {1, 2, 3, 4, 5});
     const Snapshot before(replay);
-    const std::pair<float, std::string> bad[] = {{kNan, "nan"},        {-kNan, "-nan"}, {kInfinity, "inf"},
-                                                 {-kInfinity, "-inf"}, {-1.0f, "-1"},   {-1e-44f, ""}};
-    for (const auto& [priority, text] : bad) {
-      CAPTURE(priority);
+    struct Refused {
+      float priority;
+      std::string text;
+    };
+    const Refused bad[] = {{kNan, "nan"},        {-kNan, "-nan"}, {kInfinity, "inf"},
+                           {-kInfinity, "-inf"}, {-1.0f, "-1"},   {-1e-44f, ""}};
+    for (const Refused& refused : bad) {
+      CAPTURE(refused.priority);
       for (const std::size_t place : {0u, 2u}) {
         std::array<float, 3> priorities{7, 8, 9};
-        priorities[place] = priority;
+        priorities[place] = refused.priority;
         const auto added = message_of([&] { replay.add(records_from<SmallRecord>(5, 3), priorities); });
         const auto updated = message_of([&] { replay.update(std::array<Key, 3>{2, 3, 4}, priorities); });
         CHECK(added == updated);
-        const std::string start = "priorities[" + std::to_string(place) + "]: " + text;
+        const std::string start = "priorities[" + std::to_string(place) + "]: " + refused.text;
         CHECK(added.substr(0, start.size()) == start);
         CHECK(added.ends_with("is not allowed; expected a finite number that is not negative"));
         CHECK(Snapshot(replay) == before);

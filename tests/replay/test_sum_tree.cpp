@@ -129,7 +129,7 @@ TEST_CASE("capacities of 0 and beyond 2^40 are refused") {
   CHECK_THROWS_WITH_AS(SumTree((std::size_t{1} << 40) + 1),
                        "capacity: 1099511627777 is not allowed; expected an integer from 1 to 2^40",
                        troop::InvalidArgument);
-  CHECK_THROWS_AS(SumTree(std::numeric_limits<std::size_t>::max()), troop::InvalidArgument);
+  CHECK_THROWS_AS(SumTree{std::numeric_limits<std::size_t>::max()}, troop::InvalidArgument);
 }
 
 TEST_CASE("each leaf is found by just its own range of masses, in trees of any capacity") {
