@@ -292,8 +292,8 @@ class PrioritizedReplay {
   static constexpr std::size_t kStripes = 64;
   static constexpr std::size_t kAhead = 8;  // records prefetched while one is copied
 
-  /// Guards the slots of large records: a slot belongs to the stripe of its group of 16, so that a batch of
-  /// adjacent writes takes few locks.
+  /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
+  /// which fills adjacent slots, and a sampler, which reads scattered ones, seldom meet.
   struct LargeRecords {
     explicit LargeRecords(std::size_t capacity)
         : memory(checked_bytes("capacity", capacity, sizeof(Key))), stripes(capacity > 0 ? kStripes : 0) {}
