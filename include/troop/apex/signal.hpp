@@ -2,6 +2,7 @@
 /// A clean stop on Ctrl-C and SIGTERM.
 #pragma once
 
+#include <atomic>
 #include <csignal>
 
 namespace troop::apex {
@@ -12,7 +13,7 @@ namespace troop::apex {
 class StopSignal {
  public:
   StopSignal() {
-    received_ = 0;
+    received_.store(0, std::memory_order_relaxed);
     struct sigaction action {};
     action.sa_handler = &handle;
     action.sa_flags = static_cast<int>(SA_RESETHAND);
@@ -28,12 +29,14 @@ class StopSignal {
   }
 
   /// The number of the signal that came, or 0.
-  static int received() noexcept { return received_; }
+  static int received() noexcept { return received_.load(std::memory_order_relaxed); }
 
  private:
-  static void handle(int signal) { received_ = signal; }
+  static void handle(int signal) { received_.store(signal, std::memory_order_relaxed); }
 
-  static inline volatile std::sig_atomic_t received_ = 0;
+  // Not sig_atomic_t: any thread may be the one that is interrupted.
+  static inline std::atomic<int> received_{0};
+  static_assert(std::atomic<int>::is_always_lock_free);
   struct sigaction before_interrupt_ {};
   struct sigaction before_terminate_ {};
 };
