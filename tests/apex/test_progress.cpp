@@ -32,7 +32,6 @@ ProgressReport report() {
   now.replay_capacity = 100;
   now.least_epsilon = 0.0007;
   now.greatest_epsilon = 0.4;
-  now.actor_return = 20.4;
   return now;
 }
 
@@ -42,9 +41,7 @@ TEST_CASE("a plain line shows steps, updates, rates, fill, epsilons and returns"
   const Stream stream;
   Progress progress(false, stream.file);
   progress.print(report());
-  CHECK(stream.text() ==
-        "  2.0s  steps 30k (15k/s)  updates 800 (400/s)  replay 25%  epsilon 0.0007..0.40  actors' return 20 "
-        " greedy return -\n");
+  CHECK(stream.text() == "  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\n");
 }
 
 TEST_CASE("rates are those since the line before, and a line is due every second") {
@@ -62,9 +59,9 @@ TEST_CASE("rates are those since the line before, and a line is due every second
   progress.print(later);
   progress.finish();
   const std::string text = stream.text();
-  CHECK(text.find("steps 32k (1000/s)") != std::string::npos);
-  CHECK(text.find("updates 800 (0/s)") != std::string::npos);
-  CHECK(text.find("greedy return 500.0\n") != std::string::npos);
+  CHECK(text.find("1.0k steps/s") != std::string::npos);
+  CHECK(text.find("0 updates/s") != std::string::npos);
+  CHECK(text.find("return 500.0\n") != std::string::npos);
   CHECK(text.find('\r') == std::string::npos);
 }
 
@@ -75,4 +72,19 @@ TEST_CASE("quiet prints nothing") {
   progress.print(report());
   progress.finish();
   CHECK(stream.text().empty());
+}
+
+TEST_CASE("a line fits into 80 columns") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  ProgressReport now = report();
+  now.seconds = 999.9;
+  now.environment_steps = 9'950'000 * 1'000ull;
+  now.learner_steps = 9'949 * 1'000ull;
+  now.replay_size = 100;
+  now.greedy_return = -999.9;
+  progress.print(now);
+  const std::string line = stream.text();
+  CHECK(line == "999.9s  10M steps/s  9.9k updates/s  replay 100%  eps 0.0007-0.40  return -999.9\n");
+  CHECK(line.size() <= 81);
 }

@@ -2,6 +2,7 @@
 /// The progress of a run: one live line on a terminal, plain lines elsewhere.
 #pragma once
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 
 #include <troop/core/clock.hpp>
@@ -23,7 +25,6 @@ struct ProgressReport {
   std::size_t replay_size = 0;
   std::size_t replay_capacity = 0;
   double least_epsilon = 0.0, greatest_epsilon = 0.0;
-  double actor_return = 0.0;            ///< moving mean over the exploring actors' episodes
   double greedy_return = std::nan("");  ///< mean of the last evaluation; NaN before the first
 };
 
@@ -42,7 +43,9 @@ class Progress {
 
   void print(const ProgressReport& report) {
     if (quiet_) return;
-    const std::string line = text(report);
+    std::string line = text(report);
+    if (terminal_)
+      line.resize(std::min(line.size(), columns() - 1));  // a line that wraps cannot be written over
     std::fprintf(stream_, terminal_ ? "\r%s\033[K" : "%s\n", line.c_str());
     std::fflush(stream_);
     open_line_ = terminal_;
@@ -57,37 +60,41 @@ class Progress {
   }
 
  private:
+  /// Columns of the terminal.
+  std::size_t columns() const {
+    winsize size{};
+    return ioctl(fileno(stream_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+  }
+
+  /// At most four characters and a letter: 950, 3.9k, 31k, 2.4M.
   static std::string count(double value) {
-    char text[32];
-    if (value < 10'000) {
-      std::snprintf(text, sizeof text, "%.0f", value);
-    } else if (value < 10'000'000) {
-      std::snprintf(text, sizeof text, "%.0fk", value / 1e3);
-    } else {
-      std::snprintf(text, sizeof text, "%.1fM", value / 1e6);
+    const char* unit = "";
+    for (const char* larger : {"k", "M", "G"}) {
+      if (value < 999.5) break;
+      value /= 1000.0;
+      unit = larger;
     }
+    char text[32];
+    std::snprintf(text, sizeof text, *unit != '\0' && value < 9.95 ? "%.1f%s" : "%.0f%s", value, unit);
     return text;
   }
 
-  /// Rates are those since the line before.
+  /// Within 80 columns. Rates are those since the line before.
   std::string text(const ProgressReport& now) const {
     const double passed = std::max(1e-9, now.seconds - last_.seconds);
-    const auto rate = [&](std::uint64_t a, std::uint64_t b) {
+    const auto rate = [passed](std::uint64_t a, std::uint64_t b) {
       return count(static_cast<double>(a - b) / passed);
     };
     const double fill =
         100.0 * static_cast<double>(now.replay_size) / static_cast<double>(now.replay_capacity);
     char greedy[32] = "-";
     if (!std::isnan(now.greedy_return)) std::snprintf(greedy, sizeof greedy, "%.1f", now.greedy_return);
-    char line[320];
+    char line[160];
     std::snprintf(line, sizeof line,
-                  "%5.1fs  steps %s (%s/s)  updates %s (%s/s)  replay %.0f%%  epsilon %.4f..%.2f  actors' "
-                  "return %.0f  greedy return %s",
-                  now.seconds, count(static_cast<double>(now.environment_steps)).c_str(),
+                  "%5.1fs  %s steps/s  %s updates/s  replay %.0f%%  eps %.4f-%.2f  return %s", now.seconds,
                   rate(now.environment_steps, last_.environment_steps).c_str(),
-                  count(static_cast<double>(now.learner_steps)).c_str(),
                   rate(now.learner_steps, last_.learner_steps).c_str(), fill, now.least_epsilon,
-                  now.greatest_epsilon, now.actor_return, greedy);
+                  now.greatest_epsilon, greedy);
     return line;
   }
 

@@ -148,11 +148,7 @@ RunResult train(const Options& options, const nn::Network& architecture) {
                         .replay_capacity = replay.capacity(),
                         .least_epsilon = actors.back()->epsilons().back(),
                         .greatest_epsilon = actors.front()->epsilons().front()};
-    for (const auto& actor : actors) {
-      const agent::ActorStatistics statistics = actor->statistics();
-      line.environment_steps += statistics.steps;
-      line.actor_return += statistics.mean_return / static_cast<double>(actors.size());
-    }
+    for (const auto& actor : actors) line.environment_steps += actor->statistics().steps;
     if (result.episodes > 0) line.greedy_return = result.mean_return;
     return line;
   };
