@@ -359,7 +359,7 @@ class Bench:
         cells = []
         for record in sizes_of:
             peers = [peer for peer in REPLAY_PEERS if peer in installed]
-            if record == "atari" and peers and sizes_of[record] and "env" not in installed:
+            if record == "atari" and peers and sizes_of[record] and not self.has_frames:
                 self.problem("replay atari", "peers left out: their frames come from env, not installed")
                 peers = []
             for entries in sizes_of[record]:
@@ -449,6 +449,7 @@ class Bench:
             self.problem(f"{self.options.peers} list", f"{reason}; only troop is measured")
             return set()
         installed = {peer for peer in output.split() if peer in PEERS}
+        self.has_frames = "env" in installed
         for peer in self.options.peer or ():
             if peer not in installed:
                 self.problem(peer, "is not installed; left out")
