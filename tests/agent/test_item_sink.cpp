@@ -1,5 +1,6 @@
 #include <array>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -29,4 +30,19 @@ TEST_CASE("a local sink adds what the limiter lets through and nothing else") {
   limiter.close();
   CHECK(sink.insert(batch, priorities) == troop::Outcome::closed);
   CHECK(replay.size() == 20);
+}
+
+TEST_CASE("nobody is sent to a replay that the first items have not reached yet") {
+  const std::vector<Item> items(5000);  // so many that a sampler who is not held back finds none of them
+  const std::vector<float> priorities(items.size(), 1.0f);
+  for (int round = 0; round < 50; ++round) {
+    troop::PrioritizedReplay<Item> replay({.capacity = 5000});
+    troop::RateLimiter limiter({.min_inserts = 1});
+    troop::agent::LocalSink sink(replay, limiter);
+    std::thread sampler([&] {
+      if (limiter.await_sample(1) == troop::Outcome::ok) CHECK(replay.size() == 5000);
+    });
+    CHECK(sink.insert(troop::BatchView{std::span<const Item>(items)}, priorities) == troop::Outcome::ok);
+    sampler.join();
+  }
 }

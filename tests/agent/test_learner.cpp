@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <stop_token>
@@ -44,6 +45,7 @@ class CountingNetwork {
   troop::nn::TrainResult train_step(const troop::nn::TransitionBatch& batch, std::span<const float> weights,
                                     std::span<float> priorities) {
     ++steps;
+    if (at_step) at_step(steps);
     parameters_[0] = static_cast<float>(steps);
     if (fail_from != 0 && steps >= fail_from) {
       for (float& priority : priorities) priority = std::nanf("");
@@ -59,6 +61,7 @@ class CountingNetwork {
 
   std::uint64_t steps = 0, fail_from = 0, throw_at = 0, weights_in_range = 0;
   std::vector<std::uint64_t> synced_at;
+  std::function<void(std::uint64_t)> at_step;
 
  private:
   troop::nn::Network network_ = troop::nn::mlp({});
@@ -206,6 +209,22 @@ TEST_CASE("the overlapped run stops when asked, also while it waits for inserts"
   CHECK(learner.steps() == 0);
 }
 
+TEST_CASE("a stop ends the overlapped run with the step that is being made, not with all that were sampled") {
+  Bench bench;
+  auto learner = bench.learner({.batch_size = 4, .prefetch = 64});
+  std::stop_source source;
+  bench.network.at_step = [&](std::uint64_t step) {
+    if (step != 5) return;
+    while (bench.replay.statistics().samples < 60 * 4) std::this_thread::yield();
+    source.request_stop();
+  };
+  learner.run(source.get_token());
+  CHECK(learner.steps() == 5);
+  CHECK(bench.replay.statistics().updates == 5 * 4);
+  learner.run({}, 30);
+  CHECK(learner.steps() == 30);
+}
+
 TEST_CASE("the overlapped run ends when the limiter is closed") {
   Bench bench({.min_inserts = 1'000'000});
   auto learner = bench.learner({.batch_size = 4});
@@ -220,6 +239,11 @@ TEST_CASE("what any thread of the overlapped run throws comes out of it") {
   bench.network.throw_at = 20;
   auto learner = bench.learner({.batch_size = 4});
   CHECK_THROWS_WITH_AS(learner.run({}), "the card fell off the bus", troop::Error);
+
+  Bench slow({.min_inserts = 100, .samples_per_insert = 1.0, .tolerance = 1.0});
+  slow.network.throw_at = 1;
+  auto waiting = slow.learner({.batch_size = 4});  // the sampling thread waits for inserts that never come
+  CHECK_THROWS_WITH_AS(waiting.run({}), "the card fell off the bus", troop::Error);
 
   Bench empty;
   empty.replay.clear();

@@ -151,13 +151,15 @@ TEST_CASE("a signal stops the run, which saves its network and says so by its ex
     Options options = easy(1);
     options.target_return = 501.0;
     options.output = directory.file("network.troop");
-    std::thread sender([signal, watched = options.output] {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    std::thread sender([signal, before] {
       // The run has its handlers once it has begun; until then nothing would save us from the signal.
       struct sigaction action {};
       do {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         sigaction(signal, nullptr, &action);
-      } while (action.sa_handler == SIG_DFL);
+      } while (action.sa_handler == before.sa_handler);
       raise(signal);
     });
     CHECK(troop::apex::run<CartPole>(options, kNetwork) == 128 + signal);

@@ -171,6 +171,20 @@ TEST_CASE("check_writable finds a bad place early and leaves nothing behind") {
   CHECK(directory.count() == 1);
 }
 
+TEST_CASE("what is not a regular file is refused, not replaced") {
+  const Directory directory;
+  const std::string pipe = directory.file("pipe"), link = directory.file("link");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  fs::create_symlink(pipe, link);
+  for (const std::string& path : {pipe, link}) {
+    CHECK(file_error([&] { troop::write_file_atomically(path, bytes_of("x")); }) ==
+          path + ": is not a regular file");
+    CHECK(file_error([&] { troop::check_writable(path); }) == path + ": is not a regular file");
+    CHECK(fs::is_fifo(path));
+  }
+  CHECK(directory.count() == 2);
+}
+
 TEST_CASE("new files have the permissions of the process's umask") {
   const Directory directory;
   const mode_t before = umask(027);

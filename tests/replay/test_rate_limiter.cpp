@@ -104,6 +104,28 @@ TEST_CASE("a ratio of 0 bounds neither side, once the first inserts are there") 
   CHECK(sample_now(limiter, 1000000000));
 }
 
+TEST_CASE("items that are on their way count for other inserts, for samples only once they have come") {
+  RateLimiter limiter({.min_inserts = 10, .samples_per_insert = 1.0, .tolerance = 5.0});
+  const auto check_before = [&] {
+    CHECK(limiter.inserts() == 15);
+    CHECK_FALSE(insert_now(limiter, 1));
+    CHECK_FALSE(sample_now(limiter, 1));
+  };
+  CHECK(limiter.insert(15, Deadline::now(), check_before) == Outcome::ok);
+  CHECK_FALSE(insert_now(limiter, 1));
+  CHECK(sample_now(limiter, 1));
+  CHECK(limiter.insert(2, Deadline::now(), [] { FAIL("called"); }) == Outcome::timeout);
+}
+
+TEST_CASE("items whose insertion fails count for nothing") {
+  RateLimiter limiter({.min_inserts = 10, .samples_per_insert = 1.0, .tolerance = 5.0});
+  CHECK_THROWS_AS(limiter.insert(15, Deadline::now(), [] { throw troop::Error("full"); }), troop::Error);
+  CHECK(limiter.inserts() == 0);
+  CHECK_FALSE(sample_now(limiter, 1));
+  CHECK(insert_now(limiter, 10));
+  CHECK(sample_now(limiter, 1));
+}
+
 TEST_CASE("a closed limiter lets nobody through") {
   RateLimiter limiter({.min_inserts = 1, .samples_per_insert = 1.0, .tolerance = 5.0});
   limiter.close();

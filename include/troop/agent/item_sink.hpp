@@ -29,9 +29,7 @@ class LocalSink {
 
   Outcome insert(const BatchView& records, std::span<const float> priorities,
                  Deadline deadline = Deadline::never()) {
-    const Outcome outcome = limiter_.await_insert(records.size(), deadline);
-    if (outcome == Outcome::ok) replay_.add(records, priorities);
-    return outcome;
+    return limiter_.insert(records.size(), deadline, [&] { replay_.add(records, priorities); });
   }
 
  private:

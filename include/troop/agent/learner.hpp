@@ -6,14 +6,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +19,7 @@
 #include <troop/core/error.hpp>
 #include <troop/core/queue.hpp>
 #include <troop/core/random.hpp>
+#include <troop/core/thread_group.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/transition_batch.hpp>
 #include <troop/replay/rate_limiter.hpp>
@@ -127,24 +125,22 @@ class Learner {
   std::span<const float> priorities() const noexcept { return work_.priorities; }
 
   /// Makes steps until `stop` is requested, the limiter is closed, or `max_steps` were made in all; sampling,
-  /// step and write-back overlap. Every step's priorities are written back before it returns. Rethrows what
-  /// any of its threads threw.
+  /// step and write-back overlap. A stop drops the batches that were sampled ahead. Every step's priorities
+  /// are written back before it returns. Rethrows what any of its threads threw.
   void run(std::stop_token stop, std::uint64_t max_steps = std::numeric_limits<std::uint64_t>::max()) {
+    sampled_ = steps();
     Pipeline pipeline(options_.prefetch);
-    std::jthread sampler([&] { pipeline.guard([&] { sample_ahead(pipeline, stop, max_steps); }); });
-    std::jthread writer([&] { pipeline.guard([&] { write_back(pipeline); }); });
-    pipeline.guard([&] {
-      while (auto work = pipeline.sampled.pop()) {
-        train(**work);
-        pipeline.trained.push(std::move(*work));
-      }
-    });
-    pipeline.trained.close();
-    pipeline.free.close();
-    pipeline.sampled.close();
-    sampler.join();
-    writer.join();
-    pipeline.rethrow();
+    ThreadGroup threads([&] { pipeline.close(); });
+    threads.start([&](const std::stop_token&) { sample_ahead(pipeline, stop, max_steps); });
+    threads.start([&](const std::stop_token&) { write_back(pipeline); });
+    while (!stop.stop_requested()) {
+      auto work = pipeline.sampled.pop();
+      if (!work) break;
+      train(**work);
+      pipeline.trained.push(std::move(*work));
+    }
+    threads.request_stop();
+    threads.join();
   }
 
   std::uint64_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
@@ -160,31 +156,20 @@ class Learner {
     std::vector<float> priorities;
   };
 
-  /// The queues between the threads of `run`, and the first exception of any of them.
+  /// The queues between the threads of `run`.
   struct Pipeline {
     explicit Pipeline(std::size_t prefetch) : free(prefetch + 2), sampled(prefetch), trained(prefetch + 2) {
       for (std::size_t i = 0; i < free.capacity(); ++i) free.push(std::make_unique<Work>());
     }
 
-    template <class F>
-    void guard(F&& f) noexcept {
-      try {
-        f();
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-        free.close();
-        sampled.close();
-        trained.close();
-      }
-    }
-    void rethrow() const {
-      if (error) std::rethrow_exception(error);
+    /// Ends all waiting; what was trained on can still be popped.
+    void close() {
+      free.close();
+      sampled.close();
+      trained.close();
     }
 
     BoundedQueue<std::unique_ptr<Work>> free, sampled, trained;
-    std::mutex mutex;
-    std::exception_ptr error;
   };
 
   Outcome sample(Work& work, Deadline deadline) {
@@ -201,7 +186,7 @@ class Learner {
       Outcome outcome;
       do {
         outcome = sample(**work, Deadline::after(std::chrono::milliseconds(50)));
-      } while (outcome == Outcome::timeout && !stop.stop_requested());
+      } while (outcome == Outcome::timeout && !stop.stop_requested() && !pipeline.sampled.is_closed());
       if (outcome != Outcome::ok || pipeline.sampled.push(std::move(*work)) != Outcome::ok) break;
     }
     pipeline.sampled.close();
@@ -259,7 +244,7 @@ class Learner {
   ParameterStore& parameters_;
   Random random_;
   Work work_;
-  std::uint64_t sampled_ = 0;  // batches, by whichever thread samples
+  std::uint64_t sampled_ = 0;  // batches to be trained on, by whichever thread samples
   std::uint64_t skipped_in_a_row_ = 0;
   std::atomic<std::uint64_t> steps_{0}, skipped_{0};
   std::atomic<double> loss_{0.0}, gradient_norm_{0.0}, mean_q_{0.0};

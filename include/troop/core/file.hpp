@@ -90,8 +90,11 @@ class TemporaryFile {
     static std::atomic<unsigned> counter{0};
     if (path_.empty() || path_.back() == '/') throw FileError(path_, "is not the name of a file");
     struct stat status {};
-    if (::stat(path_.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+    const bool exists = ::stat(path_.c_str(), &status) == 0;
+    if (exists && S_ISDIR(status.st_mode))
       throw FileError(path_, "is a directory");
+    if (exists && !S_ISREG(status.st_mode))  // a rename would put a file in the place of /dev/null
+      throw FileError(path_, "is not a regular file");
     while (true) {
       const unsigned number = counter.fetch_add(1);
       std::string name = path_ + "." + std::to_string(::getpid()) + "-" + std::to_string(number) + ".tmp";
@@ -112,7 +115,7 @@ class TemporaryFile {
 
 /// Writes `parts`, spans of bytes, one after the other as the file `path`, which a reader sees whole or not
 /// at all: a temporary file beside it ("PATH.PID-NUMBER.tmp"), fsync, rename, fsync of the directory. A
-/// symbolic link is replaced by the file.
+/// symbolic link is replaced by the file; a directory, device, pipe or socket is refused.
 ///
 /// Throws FileError with the path and the system's reason. Then the old file is intact and the temporary one
 /// removed, with one exception that the message names: the directory could not be synced after the rename. A

@@ -34,14 +34,15 @@ struct RateLimiterOptions {
 /// free.
 ///
 /// Both sides count before they act: `await_insert(50)` returns ok when the 50 may be inserted, and has
-/// counted them. A call larger than the whole tolerance is let through as soon as the other side has caught
+/// counted them. `insert` does the inserting as well, and lets nobody sample before it is done. A call larger than the whole tolerance is let through as soon as the other side has caught
 /// up, so that it cannot wait for ever.
 ///
 /// Thread-safe. A call that may go on at once costs one lock. Waiting calls end at their deadline or when
 /// `close` is called.
 ///
 ///     RateLimiter limiter({.min_inserts = 1000, .samples_per_insert = 8});
-///     if (limiter.await_insert(50, Deadline::after(1s)) == Outcome::ok) replay.add(...);
+///     limiter.insert(50, Deadline::after(1s), [&] { replay.add(...); });
+///     if (limiter.await_sample(512, Deadline::after(1s)) == Outcome::ok) replay.sample(512, ...);
 class RateLimiter {
  public:
   explicit RateLimiter(const RateLimiterOptions& options) : options_((options.validate(), options)) {}
@@ -52,13 +53,40 @@ class RateLimiter {
   const RateLimiterOptions& options() const noexcept { return options_; }
 
   Outcome await_insert(std::uint64_t count, Deadline deadline = Deadline::never()) {
-    return await(inserts_, count, inserts_may_go_, samples_may_go_, deadline,
-                 [this, count] { return may_insert(count); });
+    return insert(count, deadline, [] {});
+  }
+
+  /// Calls `add()` as soon as `count` items may be inserted. For other inserts they count before it, for
+  /// samples after it: nobody is sent to a replay that the items have not reached yet. When `add` throws, they
+  /// count for nothing.
+  template <class Add>
+  Outcome insert(std::uint64_t count, Deadline deadline, Add&& add) {
+    {
+      std::unique_lock lock(mutex_);
+      const Outcome outcome = await(lock, inserts_may_go_, deadline, [&] { return may_insert(count); });
+      if (outcome != Outcome::ok) return outcome;
+      inserts_ += count;
+      arriving_ += count;
+    }
+    try {
+      add();
+    } catch (...) {
+      arrive(count, 0);
+      throw;
+    }
+    arrive(count, count);
+    return Outcome::ok;
   }
 
   Outcome await_sample(std::uint64_t count, Deadline deadline = Deadline::never()) {
-    return await(samples_, count, samples_may_go_, inserts_may_go_, deadline,
-                 [this, count] { return may_sample(count); });
+    {
+      std::unique_lock lock(mutex_);
+      const Outcome outcome = await(lock, samples_may_go_, deadline, [&] { return may_sample(count); });
+      if (outcome != Outcome::ok) return outcome;
+      samples_ += count;
+    }
+    inserts_may_go_.notify_all();
+    return Outcome::ok;
   }
 
   /// Ends all waiting with Outcome::closed; nothing may go on afterwards.
@@ -82,43 +110,47 @@ class RateLimiter {
   }
 
  private:
-  /// Samples that the inserts pay for, less those drawn.
-  double balance(double more_inserts, double more_samples) const noexcept {
-    const double paying =
-        static_cast<double>(inserts_) + more_inserts - static_cast<double>(options_.min_inserts);
-    return paying * options_.samples_per_insert - static_cast<double>(samples_) - more_samples;
+  /// Samples that so many inserts pay for, less so many.
+  double balance(std::uint64_t inserts, std::uint64_t samples) const noexcept {
+    const double paying = static_cast<double>(inserts) - static_cast<double>(options_.min_inserts);
+    return paying * options_.samples_per_insert - static_cast<double>(samples);
   }
 
   bool may_insert(std::uint64_t count) const noexcept {
     if (options_.samples_per_insert == 0.0 || inserts_ < options_.min_inserts) return true;
     const double bound = options_.tolerance * options_.samples_per_insert;
-    return balance(static_cast<double>(count), 0.0) <= bound || balance(0.0, 0.0) <= 0.0;
+    return balance(inserts_ + count, samples_) <= bound || balance(inserts_, samples_) <= 0.0;
   }
 
   bool may_sample(std::uint64_t count) const noexcept {
-    if (inserts_ < options_.min_inserts) return false;
+    const std::uint64_t arrived = inserts_ - arriving_;
+    if (arrived < options_.min_inserts) return false;
     if (options_.samples_per_insert == 0.0) return true;
     const double bound = options_.tolerance * options_.samples_per_insert;
-    return balance(0.0, static_cast<double>(count)) >= -bound || balance(0.0, 0.0) >= 0.0;
+    return balance(arrived, samples_ + count) >= -bound || balance(arrived, samples_) >= 0.0;
   }
 
   template <class Ready>
-  Outcome await(std::uint64_t& counter, std::uint64_t count, std::condition_variable& mine,
-                std::condition_variable& others, Deadline deadline, Ready ready) {
-    std::unique_lock lock(mutex_);
-    const bool may_go = deadline.wait(mine, lock, [&] { return closed_ || ready(); });
-    if (closed_) return Outcome::closed;
-    if (!may_go) return Outcome::timeout;
-    counter += count;
-    lock.unlock();
-    others.notify_all();
-    return Outcome::ok;
+  Outcome await(std::unique_lock<std::mutex>& lock, std::condition_variable& condition, Deadline deadline,
+                Ready ready) {
+    const bool may_go = deadline.wait(condition, lock, [&] { return closed_ || ready(); });
+    return closed_ ? Outcome::closed : may_go ? Outcome::ok : Outcome::timeout;
+  }
+
+  /// Of `count` items that were on their way `added` have come.
+  void arrive(std::uint64_t count, std::uint64_t added) {
+    {
+      const std::lock_guard lock(mutex_);
+      arriving_ -= count;
+      inserts_ -= count - added;
+    }
+    (added > 0 ? samples_may_go_ : inserts_may_go_).notify_all();
   }
 
   RateLimiterOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable inserts_may_go_, samples_may_go_;
-  std::uint64_t inserts_ = 0, samples_ = 0;
+  std::uint64_t inserts_ = 0, arriving_ = 0, samples_ = 0;  // arriving_: of inserts_, those not in the replay
   bool closed_ = false;
 };
 
