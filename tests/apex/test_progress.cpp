@@ -1,4 +1,8 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -72,6 +76,30 @@ TEST_CASE("quiet prints nothing") {
   progress.print(report());
   progress.finish();
   CHECK(stream.text().empty());
+}
+
+TEST_CASE("on a terminal the live line is written over, and ended when the run ends by an exception") {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(terminal >= 0);
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  std::FILE* const stream = std::fopen(ptsname(terminal), "w");
+  REQUIRE(stream != nullptr);
+  try {
+    Progress progress(false, stream);
+    progress.print(report());
+    progress.print(report());
+    throw 1;
+  } catch (int) {
+  }
+  char text[512];
+  const ssize_t got = read(terminal, text, sizeof text);
+  REQUIRE(got > 0);
+  const std::string line = "\r  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K";
+  const std::string again = "\r  2.0s  0 steps/s  0 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K";
+  CHECK(std::string(text, static_cast<std::size_t>(got)) == line + again + "\r\n");
+  std::fclose(stream);
+  close(terminal);
 }
 
 TEST_CASE("a line fits into 80 columns") {

@@ -32,6 +32,13 @@ Options easy(std::uint64_t seed) {
   return options;
 }
 
+/// A CartPole that finds fault with an argument.
+struct ArguingCartPole : CartPole {
+  troop::env::StepResult step(std::int32_t, std::span<float>) {
+    throw troop::InvalidArgument("action", "0", "another one");
+  }
+};
+
 /// A CartPole that raises an error after some steps of all of them together.
 struct FailingCartPole : CartPole {
   troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
@@ -133,6 +140,41 @@ TEST_CASE("bad options and unwritable files end the program with 2 before anythi
   options.evaluate = directory.file("missing.troop");
   CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
   CHECK(std::filesystem::is_empty(directory.path()));
+}
+
+TEST_CASE("a deterministic run ends in time although its learner need not wait for any insert") {
+  Options options = easy(1);
+  options.deterministic = true;
+  options.rate.samples_per_insert = 0.0;
+  options.evaluation_interval = 1'000'000'000;
+  options.max_seconds = 0.3;
+  const RunResult result = troop::apex::train<CartPole>(options, kNetwork);
+  CHECK(result.learner_steps > 0);
+  CHECK(result.seconds < 30.0);
+  CHECK(result.episodes == 0);
+  CHECK(result.parameters.size() == kNetwork.bind({4}, 2).num_parameters());
+}
+
+TEST_CASE("more environments than there is memory for are refused") {
+  Options options = easy(1);
+  options.num_actors = 1024;
+  options.environments_per_actor = 65536;
+  options.actor.n_step.n = 1000;
+  CHECK_THROWS_AS(troop::apex::train<CartPole>(options, kNetwork), troop::InvalidArgument);
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+}
+
+TEST_CASE("a bad argument in the middle of the run is no bad option") {
+  CHECK(troop::apex::run<ArguingCartPole>(easy(1), kNetwork) == 1);
+}
+
+TEST_CASE("a caller's stop signal outlives the training, so that the network can be saved") {
+  Options options = easy(1);
+  options.max_seconds = 0.1;
+  const troop::apex::StopSignal signal;
+  CHECK(troop::apex::train<CartPole>(options, kNetwork).signal == 0);
+  raise(SIGINT);
+  CHECK(signal.received() == SIGINT);
 }
 
 TEST_CASE("an environment that raises an error ends the run with its message and 1") {

@@ -43,6 +43,10 @@ endif()
 run(0 "^evaluated: mean_return=[0-9.]+ episodes=20 .* file=a.troop\n$" "${PROGRAM}" --evaluate a.troop --evaluation-episodes 20)
 run(1 "not solved: mean_return=" "${PROGRAM}" --target-return 501 --max-seconds 0.2 --output c.troop)
 
+# A file that cannot be written after all: the result is still told.
+run(1 "\nnot solved: [^\n]*\nerror: c.troop: cannot write: File too large\n$" sh -c
+    "trap '' XFSZ\nulimit -f 8\nexec \"${PROGRAM}\" --target-return 501 --max-seconds 0.2 --output c.troop")
+
 # Ctrl-C and SIGTERM.
 foreach(signal IN ITEMS "INT;130" "TERM;143")
   list(GET signal 0 name)

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -37,6 +36,10 @@ class Progress {
         quiet_(quiet),
         terminal_(isatty(fileno(stream)) == 1),
         interval_(terminal_ ? 0.1 : 1.0) {}
+
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { finish(); }
 
   /// Whether it is time for another line.
   bool is_due(double seconds) const noexcept { return !quiet_ && seconds - last_.seconds >= interval_; }

@@ -46,7 +46,7 @@ struct RunResult {
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
   int signal = 0;                 ///< that ended it, or 0
-  std::vector<float> parameters;  ///< those that the last evaluation played with
+  std::vector<float> parameters;  ///< those that the last evaluation played with; the newest if none ended
 };
 
 /// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000
@@ -65,13 +65,34 @@ inline std::string to_string(const RunResult& result) {
 
 namespace detail {
 
-/// A replay that could not be filled is refused at the start rather than ended by the system later.
-inline void require_memory(const Options& options, const RecordLayout& layout) {
-  const std::size_t fits = physical_memory() / 10 * 9 / (layout.size() + 16);
-  if (options.replay.capacity <= fits) return;
-  throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
-                        "at most " + std::to_string(fits) + " records of " + std::to_string(layout.size()) +
-                            " bytes in this machine's memory");
+/// A replay that could not be filled is refused at the start rather than ended by the system later; so is a
+/// fleet of environments that has no room.
+inline void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
+  const std::size_t memory = physical_memory() / 10 * 9;
+  const std::size_t record_bytes = env::transition_layout(spec).size();
+  const std::size_t records = memory / (record_bytes + 16);
+  if (options.replay.capacity > records) {
+    throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
+                          "at most " + std::to_string(records) + " records of " +
+                              std::to_string(record_bytes) + " bytes in this machine's memory");
+  }
+  // The n-step window, four more observations, and about half a kilobyte of everything else.
+  const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
+  const std::size_t environments = memory / bytes / options.num_actors;
+  if (options.environments_per_actor > environments) {
+    throw InvalidArgument("--environments-per-actor", std::to_string(options.environments_per_actor),
+                          "at most " + std::to_string(environments) + " for each of " +
+                              std::to_string(options.num_actors) + " actors in this machine's memory");
+  }
+}
+
+/// Refuses what can be refused before anything is begun. Returns the network as the environment needs it.
+template <env::Environment Environment>
+nn::Network check(const Options& options, const nn::Network& architecture) {
+  options.validate();
+  const env::Spec spec = Environment().spec();
+  require_memory(options, spec, sizeof(Environment));
+  return architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
 }
 
 inline void require_writable(const std::string& output) {
@@ -93,21 +114,18 @@ auto make_evaluator(const Options& options, const nn::Network& network) {
 }  // namespace detail
 
 /// Trains until the greedy policy is as good as `target_return`, the time is over, or SIGINT or SIGTERM
-/// comes. Solved means: the mean return of one evaluation's episodes reaches the target, and that of a second
-/// evaluation of the same parameters, on new episodes, does so too; the second is the result.
+/// comes to `signal`. Solved means: the mean return of one evaluation's episodes reaches the target, and that
+/// of a second evaluation of the same parameters, on new episodes, does so too; the second is the result.
 template <env::Environment Environment>
-RunResult train(const Options& options, const nn::Network& architecture) {
+RunResult train(const Options& options, const nn::Network& architecture,
+                const StopSignal& signal = StopSignal()) {
   const Clock::time_point start = Clock::now();
-  const StopSignal signal;
+  const nn::Network network = detail::check<Environment>(options, architecture);
   const env::Spec spec = Environment().spec();
-  const nn::Network network =
-      architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
   const double target = std::isnan(options.target_return) ? spec.return_to_solve : options.target_return;
-  const RecordLayout layout = env::transition_layout(spec);
-  detail::require_memory(options, layout);
 
   // The replay and the learner.
-  PrioritizedReplay<DynamicRecord> replay(options.replay, layout);
+  PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
   RateLimiter limiter(options.rate);
   agent::ParameterStore parameters;
   nn::EigenNetwork online(network, options.seed, options.train);
@@ -138,6 +156,7 @@ RunResult train(const Options& options, const nn::Network& architecture) {
   result.seed = options.seed;
   Progress progress(options.quiet);
   std::uint64_t next_evaluation = options.evaluation_interval, version = 0;
+  std::vector<float> played_parameters;
   const auto is_over = [&] {
     return result.solved || signal.received() != 0 || seconds_since(start) >= options.max_seconds;
   };
@@ -161,21 +180,26 @@ RunResult train(const Options& options, const nn::Network& architecture) {
       return is_over();
     });
     if (played.returns.size() < options.evaluation_episodes) return false;  // stopped half-way
+    result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
-    parameters.fetch(version, result.parameters);
-    evaluator.network().set_parameters(result.parameters);
+    parameters.fetch(version, played_parameters);
+    evaluator.network().set_parameters(played_parameters);
     result.solved = play() && play();
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
 
   if (options.deterministic) {
     while (!is_over()) {
-      for (const auto& actor : actors) actor->step(Deadline::now());
-      while (learner.steps() < next_evaluation && learner.step(Deadline::now()) == Outcome::ok) {
+      for (const auto& actor : actors) {
+        if (!is_over()) actor->step(Deadline::now());
+      }
+      while (!is_over() && learner.steps() < next_evaluation &&
+             learner.step(Deadline::now()) == Outcome::ok) {
+        show();
       }
       if (learner.steps() >= next_evaluation) evaluate();
       show();
@@ -198,6 +222,7 @@ RunResult train(const Options& options, const nn::Network& architecture) {
     threads.join();
   }
 
+  version = 0;
   if (result.parameters.empty()) parameters.fetch(version, result.parameters);
   progress.print(report());
   progress.finish();
@@ -249,25 +274,26 @@ int run(const Options& options, const nn::Network& architecture) {
   try {
     options.validate();
     if (!options.evaluate.empty()) return evaluate<Environment>(options);
+    const nn::Network network = detail::check<Environment>(options, architecture);
     if (!options.output.empty()) detail::require_writable(options.output);
     started = true;
-    const RunResult result = train<Environment>(options, architecture);
+    const StopSignal signal;  // until the network is saved
+    const RunResult result = train<Environment>(options, architecture, signal);
+    const std::string last_line = to_string(result) + "\n";
     if (!options.output.empty()) {
-      const env::Spec spec = Environment().spec();
-      const nn::Network network =
-          architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
-      nn::save_network(options.output, network, result.parameters);
+      try {
+        nn::save_network(options.output, network, result.parameters);
+      } catch (const Error&) {
+        std::fputs(last_line.c_str(), stdout);
+        throw;
+      }
       if (!options.quiet)
         std::printf("%ssaved the network to %s; play it with --evaluate %s\n",
                     result.signal ? "stopped by a signal: " : "", options.output.c_str(),
                     options.output.c_str());
     }
-    std::printf("%s\n", to_string(result).c_str());
+    std::fputs(last_line.c_str(), stdout);
     return result.solved ? 0 : result.signal != 0 ? 128 + result.signal : 1;
-  } catch (const InvalidArgument& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s\n", error.what());
