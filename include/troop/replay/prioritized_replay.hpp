@@ -241,7 +241,10 @@ class PrioritizedReplay {
     require_as_many(priorities.size(), keys.size(), "keys");
     Powers powers(*this, priorities);
     const std::lock_guard lock(mutex_);
-    for (const Key key : keys) require(key < next_key_, "key", key, "the key of an item that was added");
+    if (!keys.empty()) {
+      const Key greatest = *std::max_element(keys.begin(), keys.end());
+      require(greatest < next_key_, "key", greatest, "the key of an item that was added");
+    }
     powers.slots.resize(keys.size());
     std::size_t live = 0;
     if (size_unlocked() > 0) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <troop/core/error.hpp>
@@ -51,7 +52,7 @@ class SumTree {
       levels_.emplace_back(nodes);
       nodes = groups(nodes);
     }
-    for (auto& touched : scratch_) touched.reserve(kChunk);
+    for (auto& nodes : scratch_) nodes.resize(kChunk);
   }
 
   std::size_t capacity() const noexcept { return capacity_; }
@@ -160,25 +161,28 @@ class SumTree {
       for (std::size_t i = 0; i < leaves.size(); ++i) leaf_data()[leaves[i]] = values[i];
       return;
     }
-    auto& touched = scratch_[0];
-    auto& parents = scratch_[1];
-    touched.clear();
+    // Appending without a branch: whether a node is fresh cannot be predicted.
+    std::size_t* touched = scratch_[0].data();
+    std::size_t* parents = scratch_[1].data();
+    std::size_t count = 0;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       assert(leaves[i] < capacity_ && std::isfinite(values[i]) && values[i] >= 0.0f);
       leaf_data()[leaves[i]] = values[i];
-      const std::size_t node = leaves[i] / detail::kFanout;
-      if (levels_[0].mark(node)) touched.push_back(node);
+      touched[count] = leaves[i] / detail::kFanout;
+      count += levels_[0].mark(touched[count]) ? 1 : 0;
     }
     for (std::size_t level = 0; level < levels_.size(); ++level) {
       const bool top = level + 1 == levels_.size();
-      parents.clear();
-      for (const std::size_t node : touched) {
-        levels_[level].clear_mark(node);
-        sum_node(level, node);
-        if (!top && levels_[level + 1].mark(node / detail::kFanout))
-          parents.push_back(node / detail::kFanout);
+      std::size_t num_parents = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        levels_[level].clear_mark(touched[i]);
+        sum_node(level, touched[i]);
+        if (top) continue;
+        parents[num_parents] = touched[i] / detail::kFanout;
+        num_parents += levels_[level + 1].mark(parents[num_parents]) ? 1 : 0;
       }
-      touched.swap(parents);
+      std::swap(touched, parents);
+      count = num_parents;
     }
   }
 
@@ -228,8 +232,8 @@ class SumTree {
 
   std::size_t capacity_;
   Block leaves_;
-  std::vector<Level> levels_;  // [0] sums groups of leaves; the last holds at most 16 nodes
-  std::vector<std::size_t> scratch_[2];
+  std::vector<Level> levels_;            // [0] sums groups of leaves; the last holds at most 16 nodes
+  std::vector<std::size_t> scratch_[2];  // nodes to be computed again
 };
 
 }  // namespace troop

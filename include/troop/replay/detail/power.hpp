@@ -17,10 +17,10 @@ namespace troop::detail {
 /// operations, no branch: compilers turn a loop of these into vector instructions, several times as fast as
 /// std::pow, which is one call a number.
 inline double power(float x, double exponent) noexcept {
-  constexpr std::int64_t kSqrtHalf = 0x3fe6a09e667f3bcd;  // the bits of sqrt(1/2)
-  constexpr std::int64_t kMantissa = 0x000fffffffffffff;
-  const auto bits = std::bit_cast<std::int64_t>(static_cast<double>(x)) - kSqrtHalf;
-  const auto whole = static_cast<double>(bits >> 52);
+  constexpr std::uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd;  // the bits of sqrt(1/2)
+  constexpr std::uint64_t kMantissa = 0x000fffffffffffff;
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(static_cast<double>(x)) - kSqrtHalf;
+  const auto whole = static_cast<double>(static_cast<std::int64_t>(bits) >> 52);
   const auto m = std::bit_cast<double>((bits & kMantissa) + kSqrtHalf);
   const double s = (m - 1.0) / (m + 1.0), s2 = s * s;
   constexpr double kTwoOverLn2 = 2.8853900817779268;
@@ -39,8 +39,8 @@ inline double power(float x, double exponent) noexcept {
                       f * (1.0 / 6 +
                            f * (1.0 / 24 +
                                 f * (1.0 / 120 + f * (1.0 / 720 + f * (1.0 / 5040 + f * (1.0 / 40320))))))));
-  const std::int64_t scale = std::bit_cast<std::int64_t>(shifted) << 52;
-  return std::bit_cast<double>(std::bit_cast<std::int64_t>(fraction) + scale);
+  const std::uint64_t scale = std::bit_cast<std::uint64_t>(shifted) << 52;
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(fraction) + scale);
 }
 
 }  // namespace troop::detail
