@@ -31,7 +31,7 @@ std::vector<Item> items_from(std::uint16_t first, std::size_t count) {
 
 Item read(const ArrayStorage& storage, std::size_t slot) {
   Item item;
-  storage.read(slot, reinterpret_cast<std::byte*>(&item));
+  storage.gather(std::span(&slot, 1), reinterpret_cast<std::byte*>(&item));
   return item;
 }
 

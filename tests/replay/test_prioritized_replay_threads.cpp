@@ -59,9 +59,9 @@ class HookedStorage {
     fire(on_write, slot);
     storage_.write(slot, batch);
   }
-  void read(std::size_t slot, std::byte* record) const noexcept {
-    fire(on_read, slot);
-    storage_.read(slot, record);
+  void gather(std::span<const std::size_t> slots, std::byte* records) const noexcept {
+    for (const std::size_t slot : slots) fire(on_read, slot);
+    storage_.gather(slots, records);
   }
   void prefetch(std::size_t slot) const noexcept { storage_.prefetch(slot); }
 

@@ -26,6 +26,7 @@
 #include <troop/core/view.hpp>
 #include <troop/fwd.hpp>
 #include <troop/replay/array_storage.hpp>
+#include <troop/replay/detail/power.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace troop {
@@ -138,7 +139,7 @@ template <class Record, class Storage>
 class PrioritizedReplay {
   static constexpr bool kDynamic = std::is_same_v<Record, DynamicRecord>;
   static_assert(ReplayStorage<Storage>,
-                "Storage must have layout(), capacity(), and noexcept write, read and prefetch");
+                "Storage must have layout(), capacity(), and noexcept write, gather and prefetch");
 
  public:
   using SampledBatch = Batch<Record>;
@@ -213,13 +214,12 @@ class PrioritizedReplay {
       }
       for (double& mass : batch.masses_) mass *= total;
       tree_.find(batch.masses_, batch.slots_);
-      for (std::size_t i = 0; i < count; ++i) record_draw(batch, i, total);
-      if (large_records_.empty()) {
-        for (std::size_t i = 0; i < count; ++i) {
-          if (i + kAhead < count) storage_.prefetch(batch.slots_[i + kAhead]);
-          storage_.read(batch.slots_[i], batch.array_->record(i));
-        }
+      const Newest newest(*this);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (large_records_.empty()) storage_.prefetch(batch.slots_[i]);
+        record_draw(batch, i, newest, total);
       }
+      if (large_records_.empty()) storage_.gather(batch.slots_, batch.array_->data());
       statistics_.samples += count;
     }
     if (!large_records_.empty()) copy_large(batch, random, stratified);
@@ -240,16 +240,19 @@ class PrioritizedReplay {
   std::size_t update(std::span<const Key> keys, std::span<const float> priorities) {
     require_as_many(priorities.size(), keys.size(), "keys");
     Powers powers(*this, priorities);
-    powers.slots.reserve(keys.size());
     const std::lock_guard lock(mutex_);
     for (const Key key : keys) require(key < next_key_, "key", key, "the key of an item that was added");
+    powers.slots.resize(keys.size());
     std::size_t live = 0;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (keys[i] < oldest_key_) continue;
-      powers.slots.push_back(slot_of(keys[i]));
-      powers.values[live++] = powers.values[i];
+    if (size_unlocked() > 0) {
+      const Newest newest(*this);
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (keys[i] < oldest_key_) continue;
+        powers.slots[live] = newest.slot_of(keys[i]);
+        powers.values[live++] = powers.values[i];
+      }
     }
-    tree_.set(powers.slots, std::span(powers.values).first(live));
+    tree_.set(std::span(powers.slots).first(live), std::span(powers.values).first(live));
     const std::size_t stale = keys.size() - live;
     statistics_.updates += live;
     statistics_.stale_updates += stale;
@@ -290,7 +293,6 @@ class PrioritizedReplay {
   static constexpr std::size_t kLargeRecord =
       1024;  // bytes from which records are copied outside the tree's lock
   static constexpr std::size_t kStripes = 64;
-  static constexpr std::size_t kAhead = 8;  // records prefetched while one is copied
 
   /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
   /// which fills adjacent slots, and a sampler, which reads scattered ones, seldom meet.
@@ -313,16 +315,41 @@ class PrioritizedReplay {
         : values(scratch().values), slots(scratch().slots) {
       values.resize(priorities.size());
       slots.clear();
-      const auto alpha = static_cast<float>(replay.options_.alpha);
+      const double alpha = replay.options_.alpha;
+      constexpr std::size_t kChunk = 64;
+      double powers[kChunk];
+      bool refused = false;
+      for (std::size_t first = 0; first < priorities.size();
+           first += kChunk) {  // loops for vector instructions
+        const std::size_t count = std::min(kChunk, priorities.size() - first);
+        const float* priority = priorities.data() + first;
+        float* value = values.data() + first;
+        for (std::size_t i = 0; i < count; ++i) powers[i] = detail::power(priority[i], alpha);
+        if (alpha == 1.0) std::copy_n(priority, count, powers);
+        for (std::size_t i = 0; i < count; ++i) {
+          refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |
+                     ((priority[i] > 0.0f) & (powers[i] > double{kLargest}));
+          const double power = std::min(std::max(powers[i], double{kSmallest}), double{kLargest});
+          value[i] = priority[i] > 0.0f ? static_cast<float>(power) : 0.0f;
+        }
+      }
+      if (refused) refuse_one(priorities, alpha);
+    }
+
+    static constexpr float kSmallest = std::numeric_limits<float>::min();
+    static constexpr float kLargest = std::numeric_limits<float>::max();
+
+    /// Names the first priority that is not allowed.
+    [[noreturn]] static void refuse_one(std::span<const float> priorities, double alpha) {
       for (std::size_t i = 0; i < priorities.size(); ++i) {
         const float priority = priorities[i];
-        if (!(priority >= 0.0f) || !std::isfinite(priority))
+        if (!(priority >= 0.0f) || !(priority <= kLargest))
           refuse(i, priority, "a finite number that is not negative");
-        const float power = priority > 0.0f ? std::pow(priority, alpha) : 0.0f;
-        if (!std::isfinite(power))
+        if (priority > 0.0f && detail::power(priority, alpha) > static_cast<double>(kLargest)) {
           refuse(i, priority, "a number whose power alpha is finite in single precision");
-        values[i] = priority > 0.0f ? std::max(power, std::numeric_limits<float>::min()) : 0.0f;
+        }
       }
+      throw Error("a priority was refused and then not found");
     }
     [[noreturn]] static void refuse(std::size_t i, float priority, const char* expected) {
       throw InvalidArgument("priorities[" + std::to_string(i) + "]", detail::to_text(priority), expected);
@@ -348,11 +375,22 @@ class PrioritizedReplay {
   std::size_t slot_of(Key key) const noexcept { return static_cast<std::size_t>(key % options_.capacity); }
   std::size_t size_unlocked() const noexcept { return static_cast<std::size_t>(next_key_ - oldest_key_); }
 
-  /// The key of the item in a slot that is not empty: the newest one that falls on it.
-  Key key_of(std::size_t slot) const noexcept {
-    const std::size_t newest = slot_of(next_key_ - 1);
-    return next_key_ - 1 - (newest >= slot ? newest - slot : newest + options_.capacity - slot);
-  }
+  /// The newest item's place, from which keys and slots of the other live items follow without a division.
+  struct Newest {
+    explicit Newest(const PrioritizedReplay& replay) noexcept
+        : key(replay.next_key_ - 1), slot(replay.slot_of(key)), capacity(replay.options_.capacity) {}
+
+    std::size_t slot_of(Key live) const noexcept {
+      const auto back = static_cast<std::size_t>(key - live);
+      return slot >= back ? slot - back : slot + capacity - back;
+    }
+    Key key_of(std::size_t full) const noexcept {
+      return key - (slot >= full ? slot - full : slot + capacity - full);
+    }
+
+    Key key;
+    std::size_t slot, capacity;
+  };
 
   /// Calls `f(slot, first, count)` for the one or two runs of adjacent slots of `count` keys from `key` on.
   template <class F>
@@ -445,8 +483,8 @@ class PrioritizedReplay {
     batch.slots_.resize(count);
   }
 
-  void record_draw(Batch<Record>& batch, std::size_t i, double total) const noexcept {
-    batch.keys[i] = key_of(batch.slots_[i]);
+  void record_draw(Batch<Record>& batch, std::size_t i, const Newest& newest, double total) const noexcept {
+    batch.keys[i] = newest.key_of(batch.slots_[i]);
     batch.probabilities[i] = static_cast<double>(tree_[batch.slots_[i]]) / total;
   }
 
@@ -461,7 +499,7 @@ class PrioritizedReplay {
         const std::size_t slot = batch.slots_[i];
         const std::shared_lock lock(large_records_.stripe(slot));
         if (large_records_.written(slot) != batch.keys[i] + 1) return false;
-        storage_.read(slot, batch.array_->record(i));
+        storage_.gather(std::span(&slot, 1), batch.array_->record(i));
         return true;
       });
       if (pending.empty()) return;
@@ -476,7 +514,7 @@ class PrioritizedReplay {
             stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(batch.size())
                        : random.uniform();
         batch.slots_[i] = tree_.find(part * total);
-        record_draw(batch, i, total);
+        record_draw(batch, i, Newest(*this), total);
       }
       statistics_.redraws += pending.size();
     }
@@ -485,11 +523,10 @@ class PrioritizedReplay {
   /// w_i = (N P(i))^-beta / max_j w_j = (P(i) / min_j P(j))^-beta: N and the total cancel.
   static void weigh(Batch<Record>& batch, double beta) {
     const double smallest = *std::min_element(batch.probabilities.begin(), batch.probabilities.end());
-    const auto exponent = static_cast<float>(-beta);
     constexpr double kLargest = std::numeric_limits<float>::max();
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const double ratio = std::min(batch.probabilities[i] / smallest, kLargest);
-      batch.weights[i] = std::pow(static_cast<float>(ratio), exponent);
+      batch.weights[i] = static_cast<float>(detail::power(static_cast<float>(ratio), -beta));
     }
   }
 

@@ -114,7 +114,7 @@ class SumTree {
 
  private:
   static constexpr std::size_t kChunk = 1024;    // leaves set between two passes over the inner nodes
-  static constexpr std::size_t kInFlight = 128;  // descents side by side
+  static constexpr std::size_t kInFlight = 512;  // descents side by side
 
   static constexpr std::size_t groups(std::size_t n) noexcept {
     return (n + detail::kFanout - 1) / detail::kFanout;
@@ -196,23 +196,33 @@ class SumTree {
     std::copy(masses.begin(), masses.end(), rest);
     std::fill(leaves.begin(), leaves.end(), std::size_t{0});
     for (std::size_t level = levels_.size(); level-- > 0;) {
-      const double* sums = levels_[level].sums();
       const double* below = level > 0 ? levels_[level - 1].sums() : nullptr;
-      for (std::size_t i = 0; i < leaves.size(); ++i) {
-        const std::size_t child = leaves[i] * detail::kFanout +
-                                  detail::WideNode(sums + leaves[i] * detail::kFanout).select(rest[i]);
-        leaves[i] = child;
+      descend(levels_[level].sums(), rest, leaves, [&](std::size_t child) {
         if (below != nullptr) {
           __builtin_prefetch(below + child * detail::kFanout);
           __builtin_prefetch(below + child * detail::kFanout + 8);
         } else {
           __builtin_prefetch(leaf_data() + child * detail::kFanout);
         }
-      }
+      });
     }
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      leaves[i] = leaves[i] * detail::kFanout +
-                  detail::WideNode(leaf_data() + leaves[i] * detail::kFanout).select(rest[i]);
+    descend(leaf_data(), rest, leaves, [](std::size_t) {});
+  }
+
+  /// One level down: `places` holds nodes, then their chosen children. Draws that stand in the same node one
+  /// after the other, as those of a stratified sample do near the root, share its prefix sums.
+  template <class Value, class Visit>
+  static void descend(const Value* children, double* rest, std::span<std::size_t> places,
+                      Visit visit) noexcept {
+    std::size_t node = places[0];
+    detail::WideNode::Chooser chooser{detail::WideNode(children + node * detail::kFanout)};
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (places[i] != node) {
+        node = places[i];
+        chooser = detail::WideNode::Chooser{detail::WideNode(children + node * detail::kFanout)};
+      }
+      places[i] = node * detail::kFanout + chooser.select(rest[i]);
+      visit(places[i]);
     }
   }
 

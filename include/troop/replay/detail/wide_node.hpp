@@ -40,25 +40,41 @@ class PlainNode {
   }
 
   /// The child on which `mass` falls; leaves in `mass` what remains within the child.
-  unsigned select(double& mass) const noexcept {
-    double prefix[kFanout];
-    for (std::size_t i = 0; i < kFanout; ++i) prefix[i] = child_[i];
-    for (double* half : {prefix, prefix + 8}) {
-      for (std::size_t step = 1; step < 8; step *= 2) {
-        for (std::size_t i = 7; i >= step; --i) half[i] += half[i - step];
+  unsigned select(double& mass) const noexcept { return Chooser(*this).select(mass); }
+
+  /// The prefix sums of a node, for several choices in it.
+  class Chooser {
+   public:
+    Chooser() = default;
+    explicit Chooser(const PlainNode& node) noexcept {
+      double* prefix = before_ + 1;
+      for (std::size_t i = 0; i < kFanout; ++i) {
+        prefix[i] = node.child_[i];
+        alive_ |= (node.child_[i] > 0.0 ? 1u : 0u) << i;
       }
+      for (double* half : {prefix, prefix + 8}) {
+        for (std::size_t step = 1; step < 8; step *= 2) {
+          for (std::size_t i = 7; i >= step; --i) half[i] += half[i - step];
+        }
+      }
+      for (std::size_t i = 8; i < kFanout; ++i) prefix[i] += prefix[7];
     }
-    for (std::size_t i = 8; i < kFanout; ++i) prefix[i] += prefix[7];
-    unsigned chosen = 0;
-    for (unsigned i = 0; i < kFanout; ++i) {
-      if (!(child_[i] > 0.0)) continue;
-      chosen = i;
-      if (prefix[i] > mass) break;
+
+    unsigned select(double& mass) const noexcept {
+      unsigned beyond = 0;
+      for (unsigned i = 0; i < kFanout; ++i) beyond |= (before_[i + 1] > mass ? 1u : 0u) << i;
+      beyond &= alive_;
+      const unsigned child = beyond != 0 ? static_cast<unsigned>(std::countr_zero(beyond))
+                                         : static_cast<unsigned>(std::bit_width(alive_ | 1u)) - 1u;
+      const double rest = mass - before_[child];
+      mass = rest > 0.0 ? rest : 0.0;
+      return child;
     }
-    const double rest = chosen == 0 ? mass : mass - prefix[chosen - 1];
-    mass = rest > 0.0 ? rest : 0.0;
-    return chosen;
-  }
+
+   private:
+    double before_[kFanout + 1]{};  // the sum of the children before each, then of all
+    unsigned alive_ = 0;
+  };
 
  private:
   double child_[kFanout];
@@ -67,6 +83,10 @@ class PlainNode {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 
 class Avx512Node {
+  using Eight [[gnu::vector_size(64), gnu::may_alias]] = double;
+  using EightFloats [[gnu::vector_size(32), gnu::may_alias]] = float;
+  using EightMasks [[gnu::vector_size(64)]] = std::int64_t;
+
  public:
   explicit Avx512Node(const float* children) noexcept
       : low_(__builtin_convertvector(*reinterpret_cast<const EightFloats*>(children), Eight)),
@@ -77,29 +97,36 @@ class Avx512Node {
 
   double sum() const noexcept { return sum_half(high_) + sum_half(low_); }
 
-  unsigned select(double& mass) const noexcept {
-    struct alignas(64) {
-      Eight none{}, first, second;
-    } before;
-    before.first = prefix_half(low_);
-    before.second = prefix_half(high_) + before.first[7];
-    const unsigned alive = bits_of(low_ > 0.0) | bits_of(high_ > 0.0) << 8;
-    const unsigned beyond = alive & (bits_of(before.first > mass) | bits_of(before.second > mass) << 8);
-    const unsigned child = beyond != 0 ? static_cast<unsigned>(std::countr_zero(beyond))
-                                       : static_cast<unsigned>(std::bit_width(alive | 1u)) - 1u;
-    double earlier;  // the sum of the children before
-    std::memcpy(&earlier, reinterpret_cast<const std::byte*>(&before) + (child + 7) * sizeof(double),
-                sizeof(double));
-    const double rest = mass - earlier;
-    mass = rest > 0.0 ? rest : 0.0;
-    return child;
-  }
+  unsigned select(double& mass) const noexcept { return Chooser(*this).select(mass); }
+
+  /// The prefix sums of a node, for several choices in it.
+  class Chooser {
+   public:
+    Chooser() = default;
+    explicit Chooser(const Avx512Node& node) noexcept
+        : first_(prefix_half(node.low_)),
+          second_(prefix_half(node.high_) + first_[7]),
+          alive_(bits_of(node.low_ > 0.0) | bits_of(node.high_ > 0.0) << 8) {}
+
+    unsigned select(double& mass) const noexcept {
+      const unsigned beyond = alive_ & (bits_of(first_ > mass) | bits_of(second_ > mass) << 8);
+      const unsigned child = beyond != 0 ? static_cast<unsigned>(std::countr_zero(beyond))
+                                         : static_cast<unsigned>(std::bit_width(alive_ | 1u)) - 1u;
+      double earlier;  // the sum of the children before
+      std::memcpy(&earlier, reinterpret_cast<const std::byte*>(&none_) + (child + 7) * sizeof(double),
+                  sizeof(double));
+      const double rest = mass - earlier;
+      mass = rest > 0.0 ? rest : 0.0;
+      return child;
+    }
+
+   private:
+    // Read as one array: the sum before child c is the element c + 7.
+    Eight none_{}, first_{}, second_{};
+    unsigned alive_ = 0;
+  };
 
  private:
-  using Eight [[gnu::vector_size(64), gnu::may_alias]] = double;
-  using EightFloats [[gnu::vector_size(32), gnu::may_alias]] = float;
-  using EightMasks [[gnu::vector_size(64)]] = std::int64_t;
-
   static unsigned bits_of(EightMasks mask) noexcept {
     return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask));
   }
