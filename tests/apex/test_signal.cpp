@@ -31,7 +31,8 @@ int status_after(F f) {
 }  // namespace
 
 TEST_CASE("the first signal is remembered, and handlers come back at the end") {
-  struct sigaction before {}, after {};
+  struct sigaction before {
+  }, after{};
   sigaction(SIGINT, nullptr, &before);
   {
     const StopSignal signal;

@@ -91,8 +91,7 @@ class TemporaryFile {
     if (path_.empty() || path_.back() == '/') throw FileError(path_, "is not the name of a file");
     struct stat status {};
     const bool exists = ::stat(path_.c_str(), &status) == 0;
-    if (exists && S_ISDIR(status.st_mode))
-      throw FileError(path_, "is a directory");
+    if (exists && S_ISDIR(status.st_mode)) throw FileError(path_, "is a directory");
     if (exists && !S_ISREG(status.st_mode))  // a rename would put a file in the place of /dev/null
       throw FileError(path_, "is not a regular file");
     while (true) {

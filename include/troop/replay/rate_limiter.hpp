@@ -34,8 +34,9 @@ struct RateLimiterOptions {
 /// free.
 ///
 /// Both sides count before they act: `await_insert(50)` returns ok when the 50 may be inserted, and has
-/// counted them. `insert` does the inserting as well, and lets nobody sample before it is done. A call larger than the whole tolerance is let through as soon as the other side has caught
-/// up, so that it cannot wait for ever.
+/// counted them. `insert` does the inserting as well, and lets nobody sample before it is done. A call larger
+/// than the whole tolerance is let through as soon as the other side has caught up, so that it cannot wait
+/// for ever.
 ///
 /// Thread-safe. A call that may go on at once costs one lock. Waiting calls end at their deadline or when
 /// `close` is called.
@@ -57,8 +58,8 @@ class RateLimiter {
   }
 
   /// Calls `add()` as soon as `count` items may be inserted. For other inserts they count before it, for
-  /// samples after it: nobody is sent to a replay that the items have not reached yet. When `add` throws, they
-  /// count for nothing.
+  /// samples after it: nobody is sent to a replay that the items have not reached yet. When `add` throws,
+  /// they count for nothing.
   template <class Add>
   Outcome insert(std::uint64_t count, Deadline deadline, Add&& add) {
     {
