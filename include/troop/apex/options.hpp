@@ -34,7 +34,8 @@
 namespace troop::apex {
 
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
-/// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one.
+/// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
+/// 1, and the optimizer is Adam.
 struct Options {
   std::uint64_t seed = 1;
   std::size_t num_actors = 1;  ///< actor threads
