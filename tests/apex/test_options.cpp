@@ -85,6 +85,8 @@ TEST_CASE("a value that is not allowed is named with what is") {
         "--batch-size: \"8.5\" is not allowed; expected a whole number from 0 to 2^64 - 1");
   CHECK(error_of({"--gamma", "nan"}) == "--gamma: nan is not allowed; expected a number from 0 to 1");
   CHECK(error_of({"--gamma", "0,9"}) == "--gamma: \"0,9\" is not allowed; expected a number");
+  CHECK(error_of({"--gamma", "1e400"}) ==
+        "--gamma: \"1e400\" is not allowed; expected a number that double precision can hold");
   CHECK(error_of({"--optimizer", "sgd"}) == "--optimizer: \"sgd\" is not allowed; expected adam or rmsprop");
   CHECK(error_of({"--deterministic=perhaps"}) ==
         "--deterministic: \"perhaps\" is not allowed; expected true or false");
@@ -118,10 +120,57 @@ TEST_CASE("a configuration file that cannot be read or understood is refused") {
   const troop::test::TemporaryDirectory directory;
   const std::string path = directory.file("run.toml");
   std::ofstream(path) << "batch-sise = 3\n";
-  const std::string error = error_of({"--config", path.c_str()});
-  CAPTURE(error);
-  CHECK(error.find("batch-sise") != std::string::npos);
-  CHECK(error.find('\n') == std::string::npos);
+  CHECK(error_of({"--config", path.c_str()}) ==
+        "--config: line 1: unknown option --batch-sise; did you mean --batch-size? (--help lists all)");
+  for (const char* line : {"[run]", "seed", "seed: 9", "{}", "[[", "output = \"a", "output = 'a' b"}) {
+    CAPTURE(line);
+    std::ofstream(path) << "seed = 1\n\n" << line << "\n";
+    CHECK(error_of({"--config", path.c_str()}) ==
+          "--config: line 3: " + std::string(line) + " is not like batch-size = 128");
+  }
+  for (const char* line : {"=", "= 9", "batch_size = 3", "config = a", "help = true"}) {
+    CAPTURE(line);
+    std::ofstream(path) << line << "\n";
+    CHECK(error_of({"--config", path.c_str()}).starts_with("--config: line 1: unknown option --"));
+  }
+}
+
+TEST_CASE("a value in a configuration file goes to the end of the line, or stands in quotes") {
+  const troop::test::TemporaryDirectory directory;
+  const std::string path = directory.file("run.toml");
+  const auto output_of = [&](const char* line) {
+    std::ofstream(path) << line << "\r\n";
+    return parse({"--config", path.c_str()}).output;
+  };
+  CHECK(output_of("output = my network.troop") == "my network.troop");
+  CHECK(output_of("  output=a#1 # the first") == "a#1");
+  CHECK(output_of("output = \"a # b\" # c") == "a # b");
+  CHECK(output_of("output = ' a '") == " a ");
+  CHECK(output_of("output =") == "");
+  CHECK(output_of("output = # none") == "");
+  CHECK(output_of("output = --seed") == "--seed");
+  const auto error_in = [&](const char* line) {
+    std::ofstream(path) << line << "\n";
+    return error_of({"--config", path.c_str()});
+  };
+  CHECK(error_in("seed = 9 10") ==
+        "--seed: \"9 10\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_in("seed = 9\nalpha = 1\nseed = 9") == "--config: line 3: seed is given a second time");
+  CHECK(error_in("seed = [9]").starts_with("--seed: \"[9]\" is not allowed"));
+  CHECK(error_in("deterministic =") == "--deterministic: \"\" is not allowed; expected true or false");
+  CHECK(error_in("deterministic = yes") == "--deterministic: \"yes\" is not allowed; expected true or false");
+}
+
+TEST_CASE("an empty value does not swallow the next word") {
+  const Options options = parse({"--output=", "--quiet", "--seed", "2"});
+  CHECK(options.output.empty());
+  CHECK(options.quiet);
+  CHECK(parse({"--output", "", "--quiet"}).quiet);
+  CHECK(parse({"--output="}).output.empty());
+  CHECK(parse({"--output=a=", "--quiet"}).output == "a=");
+  CHECK(error_of({"--quiet="}) == "--quiet: \"\" is not allowed; expected true or false");
+  CHECK(error_of({"--batch-size="}).starts_with("--batch-size: \"\" is not allowed"));
+  CHECK(error_of({""}) == "unknown option \"\" (--help lists all)");
 }
 
 TEST_CASE("help lists every option with its default") {

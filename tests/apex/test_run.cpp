@@ -172,7 +172,7 @@ TEST_CASE("a caller's stop signal outlives the training, so that the network can
   Options options = easy(1);
   options.max_seconds = 0.1;
   const troop::apex::StopSignal signal;
-  CHECK(troop::apex::train<CartPole>(options, kNetwork).signal == 0);
+  CHECK(troop::apex::train<CartPole>(options, kNetwork, signal).signal == 0);
   raise(SIGINT);
   CHECK(signal.received() == SIGINT);
 }

@@ -22,6 +22,7 @@
 #include <troop/core/random.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/nn/q_network.hpp>
+#include <troop/nn/td_loss.hpp>
 #include <troop/nn/transition_batch.hpp>
 #include <troop/replay/n_step.hpp>
 
@@ -210,8 +211,7 @@ class Actor {
       if (randoms_[i].uniform() < epsilons_[i]) {
         actions_[i] = static_cast<std::int32_t>(randoms_[i].below(values.size()));
       } else {
-        actions_[i] =
-            static_cast<std::int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+        actions_[i] = static_cast<std::int32_t>(nn::argmax(values));
       }
       action_values_[i] = values[static_cast<std::size_t>(actions_[i])];
     }

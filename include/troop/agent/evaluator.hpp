@@ -14,6 +14,7 @@
 #include <troop/core/error.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/nn/q_network.hpp>
+#include <troop/nn/td_loss.hpp>
 #include <troop/nn/transition_batch.hpp>
 
 namespace troop::agent {
@@ -82,9 +83,8 @@ class Evaluator {
     for (std::size_t running = count; running > 0 && !stop();) {
       network_.evaluate(environments_.observations(), MatrixView<float>(q_values.data(), count, num_actions));
       for (std::size_t i = 0; i < count; ++i) {
-        const auto first = q_values.begin() + static_cast<std::ptrdiff_t>(i * num_actions);
-        actions[i] = static_cast<std::int32_t>(
-            std::max_element(first, first + static_cast<std::ptrdiff_t>(num_actions)) - first);
+        const auto values = std::span<const float>(q_values).subspan(i * num_actions, num_actions);
+        actions[i] = static_cast<std::int32_t>(nn::argmax(values));
       }
       environments_.step(actions);
       for (const env::Episode& episode : environments_.finished_episodes()) {

@@ -27,7 +27,7 @@
 namespace troop::agent {
 
 /// beta of the importance-sampling weights: from `initial` at step 0 in a straight line to `final` at step
-/// `steps`, and `final` from there on.
+/// `steps`, and `final` from there on (Schaul et al. 2015, section 3.4; Horgan et al. 2018 stay at 0.4).
 struct BetaSchedule {
   double initial = 0.4;
   double final = 1.0;

@@ -11,6 +11,8 @@
 #include <functional>
 #include <iostream>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -32,7 +34,8 @@
 namespace troop::apex {
 
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
-/// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one.
+/// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
+/// 1, and the optimizer is Adam.
 struct Options {
   std::uint64_t seed = 1;
   std::size_t num_actors = 1;  ///< actor threads
@@ -79,8 +82,14 @@ Number parse_number(const std::string& name, const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end) return value;
+  const char* const real =
+      error == std::errc::result_out_of_range ? "a number that double precision can hold" : "a number";
   throw InvalidArgument(flag_of(name), "\"" + text + "\"",
-                        std::is_integral_v<Number> ? "a whole number from 0 to 2^64 - 1" : "a number");
+                        std::is_integral_v<Number> ? "a whole number from 0 to 2^64 - 1" : real);
+}
+
+[[noreturn]] inline void refuse_flag(const std::string& name, const std::string& text) {
+  throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
 }
 
 /// Collects the entries of an Options object; this list is the one place where options get their names.
@@ -159,8 +168,7 @@ class OptionTable {
   void flag(const char* name, bool& value, const char* help) {
     add(name, help, "", "", [name, &value](const std::string& text) {
       const bool on = text == "true" || text == "1" || text == "on";
-      if (!on && text != "false" && text != "0" && text != "off")
-        throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
+      if (!on && text != "false" && text != "0" && text != "off") refuse_flag(name, text);
       value = on;
     });
   }
@@ -208,8 +216,9 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// Throws for a word that is no option, with the nearest name that there is.
-[[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries) {
+/// Throws for a word that is no option, with the nearest name that there is. `where` begins the message.
+[[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries,
+                                        const std::string& where = "") {
   const std::string given = word.substr(0, word.find('='));
   std::string nearest;
   std::size_t distance = given.size() / 2;
@@ -219,9 +228,91 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     distance = changes;
     nearest = flag_of(entry.name);
   }
-  throw Error("unknown option " + word + (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
-              " (--help lists all)");
+  throw Error(where + "unknown option " + (word.empty() ? "\"\"" : word) +
+              (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " (--help lists all)");
 }
+
+/// The entry whose flag is `flag`, or none.
+inline const OptionEntry* find_entry(const std::string& flag, const std::vector<OptionEntry>& entries) {
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const OptionEntry& entry) { return flag_of(entry.name) == flag; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+/// The words of the command line in the order that CLI11 wants, from the last to the first. `--output=`
+/// becomes the option and an empty value, where CLI11 would take the next word for the value.
+inline std::vector<std::string> command_line(int argc, const char* const* argv,
+                                             const std::vector<OptionEntry>& entries) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    const bool has_empty_value = word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (has_empty_value) {
+      word.pop_back();
+      const OptionEntry* const entry = find_entry(word, entries);
+      if (entry != nullptr && entry->type.empty()) refuse_flag(entry->name, "");
+    }
+    words.push_back(std::move(word));
+    if (has_empty_value) words.emplace_back();
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
+/// Reads the configuration file: lines `batch-size = 128`, blank ones, and comments from # on. A value goes
+/// to the end of the line, or stands in quotes. Anything else is refused with its line; CLI11's own reader
+/// skips some of it, and takes only the last word of `output = my network.troop`.
+class ConfigFile : public CLI::Config {
+ public:
+  explicit ConfigFile(const std::vector<OptionEntry>& entries) : entries_(entries) {}
+
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return {}; }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> lines;
+    std::string line;
+    for (std::size_t number = 1; std::getline(input, line); ++number) {
+      const std::string where = "--config: line " + std::to_string(number) + ": ";
+      const std::string text = trim(line);
+      if (text.empty() || text[0] == '#') continue;
+      const std::size_t equals = text.find('=');
+      const auto value = equals == std::string::npos ? std::nullopt : unquote(trim(text.substr(equals + 1)));
+      if (!value) throw Error(where + text + " is not like batch-size = 128");
+      CLI::ConfigItem item;
+      item.name = trim(text.substr(0, equals));
+      const OptionEntry* const entry = find_entry("--" + item.name, entries_);
+      if (entry == nullptr) refuse_unknown("--" + item.name, entries_, where);
+      if (entry->type.empty() && value->empty()) refuse_flag(entry->name, "");
+      for (const CLI::ConfigItem& earlier : lines)
+        if (earlier.name == item.name) throw Error(where + item.name + " is given a second time");
+      item.inputs = {*value};
+      lines.push_back(std::move(item));
+    }
+    return lines;
+  }
+
+ private:
+  static std::string trim(const std::string& text) {
+    constexpr const char* kBlank = " \t\r";
+    const std::size_t first = text.find_first_not_of(kBlank);
+    if (first == std::string::npos) return {};
+    return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
+  }
+
+  /// A value without its quotes and the comment after it; none when something else follows the quotes.
+  static std::optional<std::string> unquote(const std::string& text) {
+    if (text.empty() || text[0] == '#') return std::string();
+    if (text[0] != '"' && text[0] != '\'')
+      return trim(text.substr(0, std::min(text.find(" #"), text.find("\t#"))));
+    const std::size_t end = text.find(text[0], 1);
+    if (end == std::string::npos) return std::nullopt;
+    const std::string rest = trim(text.substr(end + 1));
+    if (!rest.empty() && rest[0] != '#') return std::nullopt;
+    return text.substr(1, end - 1);
+  }
+
+  const std::vector<OptionEntry>& entries_;
+};
 
 inline std::string environment_name(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
@@ -261,16 +352,17 @@ inline void Options::validate() const {
 }
 
 /// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
-/// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`), on top of `defaults`. Throws
-/// InvalidArgument or FileError for anything that is not right.
+/// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`; an empty one counts as not set), on
+/// top of `defaults`. Of an option that is given twice on the command line the last one counts. Throws
+/// InvalidArgument or another Error for anything that is not right.
 inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
   Options options(defaults);
   const detail::OptionTable table(options);
   CLI::App app("Ape-X: distributed prioritized experience replay");
   std::string program = argc > 0 ? argv[0] : "troop";
   app.name(program.substr(program.find_last_of('/') + 1));
-  app.set_config("--config", "", "read options from this file (lines: batch-size = 128)");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.set_config("--config", "", "read options from this file (lines: batch-size = 128)")->type_name("FILE");
+  app.config_formatter(std::make_shared<detail::ConfigFile>(table.entries()));
   app.set_version_flag("--version", std::to_string(kVersion.major) + "." + std::to_string(kVersion.minor) +
                                         "." + std::to_string(kVersion.patch));
   std::vector<std::string> values(table.entries().size());
@@ -288,16 +380,13 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
     given[i]->group(entry.group)->envname(detail::environment_name(entry.name))->take_last();
   }
   try {
-    app.parse(argc, argv);
+    app.parse(detail::command_line(argc, argv, table.entries()));
   } catch (const CLI::CallForHelp&) {
     throw detail::HelpRequested(app.help());
   } catch (const CLI::CallForVersion& version) {
     throw detail::HelpRequested(std::string(version.what()) + "\n");
   } catch (const CLI::FileError&) {
     throw InvalidArgument("--config", app.get_config_ptr()->as<std::string>(), "a file that can be read");
-  } catch (const CLI::ConfigError& error) {
-    throw Error("--config: " + std::string(error.what()) +
-                " (lines are like batch-size = 128; --help lists the names)");
   } catch (const CLI::ExtrasError&) {
     const auto extras = app.remaining();
     refuse_unknown(extras.empty() ? std::string() : extras.front(), table.entries());

@@ -94,7 +94,7 @@ class ObservationsView {
 /// terminated). Other fields are ignored. Cheap to copy; valid as long as the records and their layout are.
 ///
 ///     auto batch = replay.sample(512, {.beta = 0.4}, random);
-///     network.train_step(TransitionBatch(batch.records), batch.weights, priorities);
+///     network.train_step(TransitionBatch(batch.view()), batch.weights, priorities);
 class TransitionBatch {
  public:
   /// Throws InvalidArgument naming the field that is missing, of another dtype, or of another shape.
