@@ -52,7 +52,7 @@ class SumTree {
       levels_.emplace_back(nodes);
       nodes = groups(nodes);
     }
-    for (auto& nodes : scratch_) nodes.resize(kChunk);
+    for (auto& list : scratch_) list.resize(kChunk);
   }
 
   std::size_t capacity() const noexcept { return capacity_; }
