@@ -224,10 +224,10 @@ RunResult train(const Options& options, const nn::Network& architecture,
 
   version = 0;
   if (result.parameters.empty()) parameters.fetch(version, result.parameters);
-  progress.print(report());
-  progress.finish();
   const ProgressReport last = report();
-  result.seconds = seconds_since(start);
+  progress.print(last);
+  progress.finish();
+  result.seconds = last.seconds;
   result.environment_steps = last.environment_steps;
   result.learner_steps = last.learner_steps;
   result.signal = signal.received();

@@ -201,10 +201,7 @@ class PrioritizedReplay {
     options.validate();
     prepare(batch, count);
     const bool stratified = options.draws == Draws::stratified;
-    for (std::size_t i = 0; i < count; ++i) {
-      batch.masses_[i] = stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(count)
-                                    : random.uniform();
-    }
+    for (std::size_t i = 0; i < count; ++i) batch.masses_[i] = draw_part(i, count, stratified, random);
     {
       const std::lock_guard lock(mutex_);
       const double total = tree_.total();
@@ -293,8 +290,8 @@ class PrioritizedReplay {
 
  private:
   static constexpr std::size_t kMaxBatch = std::size_t{1} << 24;
-  static constexpr std::size_t kLargeRecord =
-      1024;  // bytes from which records are copied outside the tree's lock
+  /// Bytes from which records are copied outside the tree's lock.
+  static constexpr std::size_t kLargeRecord = 1024;
   static constexpr std::size_t kStripes = 64;
 
   /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
@@ -322,13 +319,16 @@ class PrioritizedReplay {
       constexpr std::size_t kChunk = 64;
       double powers[kChunk];
       bool refused = false;
-      for (std::size_t first = 0; first < priorities.size();
-           first += kChunk) {  // loops for vector instructions
+      // In chunks, by loops that compilers turn into vector instructions.
+      for (std::size_t first = 0; first < priorities.size(); first += kChunk) {
         const std::size_t count = std::min(kChunk, priorities.size() - first);
         const float* priority = priorities.data() + first;
         float* value = values.data() + first;
-        for (std::size_t i = 0; i < count; ++i) powers[i] = detail::power(priority[i], alpha);
-        if (alpha == 1.0) std::copy_n(priority, count, powers);
+        if (alpha == 1.0) {
+          std::copy_n(priority, count, powers);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) powers[i] = detail::power(priority[i], alpha);
+        }
         for (std::size_t i = 0; i < count; ++i) {
           refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |
                      ((priority[i] > 0.0f) & (powers[i] > double{kLargest}));
@@ -413,7 +413,7 @@ class PrioritizedReplay {
     oldest_key_ += count;
   }
 
-  /// Takes keys for `count` items, at most `capacity`; their slots may still hold older items.
+  /// Takes keys for `count` items; the slots of those that stay may still hold older items.
   Key take_keys(std::size_t count) {
     const Key first = next_key_;
     next_key_ += count;
@@ -439,17 +439,13 @@ class PrioritizedReplay {
   /// Takes the keys and empties the slots under the lock, copies outside, then publishes the priorities of
   /// what is still live.
   Key add_large(const BatchView& records, std::span<const float> powers) {
+    // Of a batch larger than the replay the first records are evicted by the batch itself.
+    const std::size_t skip = records.size() - std::min(records.size(), options_.capacity);
     Key first;
-    std::size_t skip;  // records of a batch larger than the replay that are evicted by the batch itself
     {
       const std::lock_guard lock(mutex_);
-      first = next_key_;
-      skip = records.size() - std::min(records.size(), options_.capacity);
-      next_key_ += skip;
-      oldest_key_ = std::max(oldest_key_, next_key_ > options_.capacity ? next_key_ - options_.capacity : 0);
-      const std::size_t count = records.size() - skip;
-      const Key key = take_keys(count);
-      for_runs(key, count,
+      first = take_keys(records.size());
+      for_runs(first + skip, records.size() - skip,
                [&](std::size_t slot, std::size_t, std::size_t run) { tree_.fill(slot, run, 0.0f); });
     }
     for (std::size_t i = skip; i < records.size(); ++i) {
@@ -462,16 +458,12 @@ class PrioritizedReplay {
       written = key + 1;
     }
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = skip; i < records.size();) {
-      if (first + i < oldest_key_) {
-        ++i;
-        continue;
-      }
-      const std::size_t slot = slot_of(first + i);
-      const std::size_t run = std::min(records.size() - i, options_.capacity - slot);
-      tree_.set_range(slot, powers.subspan(i, run));
-      i += run;
-    }
+    const Key end = first + records.size();
+    const Key live = std::clamp(oldest_key_, first + skip, end);
+    for_runs(live, static_cast<std::size_t>(end - live),
+             [&](std::size_t slot, std::size_t offset, std::size_t run) {
+               tree_.set_range(slot, powers.subspan(static_cast<std::size_t>(live - first) + offset, run));
+             });
     return first;
   }
 
@@ -484,6 +476,12 @@ class PrioritizedReplay {
     batch.weights.resize(count);
     batch.masses_.resize(count);
     batch.slots_.resize(count);
+  }
+
+  /// Where draw `i` of `count` falls, as a part of the total priority.
+  static double draw_part(std::size_t i, std::size_t count, bool stratified, Random& random) noexcept {
+    const double part = random.uniform();
+    return stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
   }
 
   void record_draw(Batch<Record>& batch, std::size_t i, const Newest& newest, double total) const noexcept {
@@ -513,10 +511,7 @@ class PrioritizedReplay {
         throw EmptyReplay("every item was evicted while a sample was being copied");
       }
       for (const std::size_t i : pending) {
-        const double part =
-            stratified ? (static_cast<double>(i) + random.uniform()) / static_cast<double>(batch.size())
-                       : random.uniform();
-        batch.slots_[i] = tree_.find(part * total);
+        batch.slots_[i] = tree_.find(draw_part(i, batch.size(), stratified, random) * total);
         record_draw(batch, i, Newest(*this), total);
       }
       statistics_.redraws += pending.size();
@@ -536,8 +531,8 @@ class PrioritizedReplay {
   ReplayOptions options_;
   Storage storage_;
 
-  mutable std::mutex
-      mutex_;  // guards the members down to large_records_; taken before a stripe never, after a stripe never
+  // Guards the members down to large_records_. Nobody holds it and a stripe's lock at once.
+  mutable std::mutex mutex_;
   SumTree tree_;
   Key next_key_ = 0, oldest_key_ = 0;
   ReplayStatistics statistics_;
