@@ -17,6 +17,8 @@ class ThreadGroup;
 class ThreadPool;
 
 class ArrayStorage;
+class ProportionalSampler;
+struct OldestFirstRemover;
 
 /// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
 struct DynamicRecord;
@@ -27,10 +29,16 @@ template <class T>
 class MatrixView;
 template <class Record>
 class Batch;
-template <class Record, class Storage = ArrayStorage>
+template <class Record, class Storage = ArrayStorage, class Sampler = ProportionalSampler,
+          class Remover = OldestFirstRemover>
 class PrioritizedReplay;
 template <class Scalar>
 class NStep;
+
+namespace detail {
+template <class Replay>
+class SnapshotAccess;
+}  // namespace detail
 
 /// The number of an inserted item: grows by one for each insert and is never given again.
 using Key = std::uint64_t;

@@ -1,4 +1,4 @@
-// expect: Storage must have layout(), capacity(), and noexcept write, gather and prefetch
+// expect: Storage must have Options, layout(), capacity(), write, noexcept gather and prefetch
 #include <cstddef>
 #include <troop/replay/prioritized_replay.hpp>
 

@@ -1,4 +1,4 @@
-// expect: a record must be trivially copyable: no std::string, std::vector or pointer owner among its members
+// expect: Record is no trivially copyable aggregate: give the replay a HeapStorage<Record> as Storage
 #include <string>
 #include <troop/replay/prioritized_replay.hpp>
 

@@ -347,10 +347,10 @@ TEST_CASE("different numbers of records, keys and priorities are refused") {
   const Snapshot before(replay);
   CHECK(message_of([&] {
           replay.add(records_from<SmallRecord>(2, 3), std::array{1.0f, 1.0f});
-        }) == "priorities: 2 is not allowed; expected one for each of 3 records");
+        }) == "number of priorities: 2 is not allowed; expected 3, one for each of the records");
   CHECK(message_of([&] {
           replay.update(std::array<Key, 1>{0}, std::array{1.0f, 1.0f});
-        }) == "priorities: 2 is not allowed; expected one for each of 1 keys");
+        }) == "number of priorities: 2 is not allowed; expected 1, one for each of the keys");
   CHECK(Snapshot(replay) == before);
 }
 

@@ -51,7 +51,11 @@ struct Hook {
 /// else happen at just that moment.
 class HookedStorage {
  public:
-  HookedStorage(std::size_t capacity, RecordLayout layout) : storage_(capacity, std::move(layout)) {}
+  using Options = ArrayStorage::Options;
+  static std::string format() { return ArrayStorage::format(); }
+
+  HookedStorage(std::size_t capacity, RecordLayout layout, const Options& options)
+      : storage_(capacity, std::move(layout), options) {}
 
   const RecordLayout& layout() const noexcept { return storage_.layout(); }
   std::size_t capacity() const noexcept { return storage_.capacity(); }
@@ -64,6 +68,15 @@ class HookedStorage {
     storage_.gather(slots, records);
   }
   void prefetch(std::size_t slot) const noexcept { storage_.prefetch(slot); }
+  void save(std::span<const std::size_t> slots, std::vector<std::byte>& out) const {
+    storage_.save(slots, out);
+  }
+  void validate(std::size_t count, std::span<const std::byte> bytes) const {
+    storage_.validate(count, bytes);
+  }
+  void load(std::size_t slot, std::size_t count, std::span<const std::byte> bytes) {
+    storage_.load(slot, count, bytes);
+  }
 
   static inline thread_local Hook on_write, on_read;
 
@@ -232,9 +245,9 @@ TEST_CASE("an item that is overwritten between draw and copy is drawn anew") {
   const auto batch = replay.sample(2, {}, random);
   CHECK_FALSE(HookedStorage::on_read.action);
   REQUIRE(batch.size() == 2);
-  CHECK(batch.keys == std::vector<Key>{64, 96});
-  CHECK(number_of(batch.records()[0]) == 64);
-  CHECK(number_of(batch.records()[1]) == 96);
+  CHECK(batch.keys[0] == 64);
+  CHECK((batch.keys[1] == 64 || batch.keys[1] == 96));
+  for (std::size_t i = 0; i < 2; ++i) CHECK(number_of(batch.records()[i]) == batch.keys[i]);
   CHECK(batch.probabilities == std::vector<double>{0.5, 0.5});
   CHECK(replay.statistics().redraws == 1);
   CHECK(replay.statistics().samples == 2);

@@ -2,11 +2,13 @@
 /// Big aligned blocks of memory, and growable arrays of records.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -20,6 +22,7 @@
 #include <utility>
 
 #include <troop/core/error.hpp>
+#include <troop/core/file.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
 
@@ -68,6 +71,37 @@ class Block {
     data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
                                          kHugePage);
     madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
+  }
+
+  /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file is open,
+  /// so that its space is free when the block goes or the process ends, however it ends.
+  ///
+  /// Throws FileError when the file exists already, or cannot be created, or the disk has not `bytes` bytes left.
+  static Block on_scratch_file(std::size_t bytes, const std::string& path) {
+    const detail::FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file.is_open()) detail::throw_file_error(path, "cannot create", errno);
+    ::unlink(path.c_str());
+    Block block;
+    block.bytes_ = bytes;
+    if (bytes == 0) return block;
+    if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0)
+      detail::throw_file_error(path, "cannot give it " + std::to_string(bytes) + " bytes", error);
+    void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (map == MAP_FAILED) detail::throw_file_error(path, "cannot map it into memory", errno);
+    block.map_ = map;
+    block.mapped_ = bytes;
+    block.data_ = static_cast<std::byte*>(map);
+    madvise(map, bytes, MADV_RANDOM);
+    return block;
+  }
+
+  /// Touches every page, so that all memory is taken now. Contents stay.
+  void prefault() noexcept {
+    constexpr std::size_t kPage = 4096;
+    for (std::size_t at = 0; at < bytes_; at += kPage) {
+      volatile std::byte& byte = data_[at];
+      byte = byte;
+    }
   }
 
   Block(Block&& other) noexcept { swap(other); }

@@ -2,12 +2,12 @@
 /// The plain storage of a replay: one block of memory, one record after another.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <span>
-#include <type_traits>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <troop/core/error.hpp>
 #include <troop/core/memory.hpp>
@@ -16,33 +16,36 @@
 
 namespace troop {
 
-/// What a replay asks of the place that holds its items: `capacity` slots of records of one layout.
-///
-/// `write` stores adjacent records of a batch into adjacent slots, `gather` copies the records of any slots
-/// out, one after the other. Calls for different slots may come from several threads at once; the replay sees
-/// to it that no slot is written while it is read or written.
-template <class S>
-concept ReplayStorage = requires(S& storage, const S& constant, std::size_t slot, const BatchView& batch,
-                                 std::span<const std::size_t> slots, std::byte* records) {
-  { constant.layout() } -> std::same_as<const RecordLayout&>;
-  { constant.capacity() } -> std::same_as<std::size_t>;
-  { storage.write(slot, batch) }
-  noexcept;
-  { constant.gather(slots, records) }
-  noexcept;
-  { constant.prefetch(slot) }
-  noexcept;
-};
-
 /// Keeps each record whole in one block: a random read touches one place in memory. Costs the record's size a
 /// slot and nothing else; the pages of the block are taken as they are first written.
 class ArrayStorage {
  public:
-  /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had.
+  struct Options {
+    /// Keeps the records in a file instead of in memory, for replays larger than that. It is scratch space: created
+    /// with its full size at once, so that a full disk shows here, and gone with the storage or the process. Put it
+    /// on a fast local disk. Empty: in memory.
+    std::string file;
+    /// Takes all memory at once and not page by page as records come: the first round of inserts is then as fast as
+    /// the later ones, and a lack of memory shows at the start.
+    bool prefault = false;
+
+    void validate() const {
+      require(file.empty() || !prefault, "prefault", "true", "false when a file is given");
+    }
+  };
+
+  static std::string format() { return "records"; }
+
   ArrayStorage(std::size_t capacity, RecordLayout layout)
+      : ArrayStorage(capacity, std::move(layout), Options{}) {}
+
+  /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had, FileError
+  /// when the file is not.
+  ArrayStorage(std::size_t capacity, RecordLayout layout, const Options& options)
       : layout_(std::move(layout)),
         capacity_((require(capacity >= 1, "capacity", capacity, "a positive integer"), capacity)),
-        block_(checked_bytes("capacity", capacity, layout_.size())) {}
+        block_(
+            make_block(checked_bytes("capacity", capacity, layout_.size()), (options.validate(), options))) {}
 
   const RecordLayout& layout() const noexcept { return layout_; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -84,7 +87,29 @@ class ArrayStorage {
     __builtin_prefetch(record + layout_.size() - 1);
   }
 
+  /// The records one after the other, as they lie in memory.
+  void save(std::span<const std::size_t> slots, std::vector<std::byte>& out) const {
+    const std::size_t before = out.size();
+    out.resize(before + slots.size() * layout_.size());
+    gather(slots, out.data() + before);
+  }
+  void validate(std::size_t count, std::span<const std::byte> bytes) const {
+    if (bytes.size() / layout_.size() == count && bytes.size() % layout_.size() == 0) return;
+    throw Error(std::to_string(bytes.size()) + " bytes for " + std::to_string(count) + " records of " +
+                std::to_string(layout_.size()));
+  }
+  void load(std::size_t slot, std::size_t count, std::span<const std::byte> bytes) {
+    validate(count, bytes);
+    std::memcpy(block_.data() + slot * layout_.size(), bytes.data(), bytes.size());
+  }
+
  private:
+  static Block make_block(std::size_t bytes, const Options& options) {
+    Block block = options.file.empty() ? Block(bytes) : Block::on_scratch_file(bytes, options.file);
+    if (options.prefault) block.prefault();
+    return block;
+  }
+
   template <std::size_t kPart>
   static std::byte* copy_twice(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
     std::byte first[kPart], last[kPart];

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cassert>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,101 +24,37 @@
 #include <troop/core/view.hpp>
 #include <troop/fwd.hpp>
 #include <troop/replay/array_storage.hpp>
+#include <troop/replay/batch.hpp>
 #include <troop/replay/detail/power.hpp>
-#include <troop/replay/sum_tree.hpp>
+#include <troop/replay/detail/slots.hpp>
+#include <troop/replay/detail/timed_mutex.hpp>
+#include <troop/replay/removers.hpp>
+#include <troop/replay/replay_options.hpp>
+#include <troop/replay/samplers.hpp>
+#include <troop/replay/storage.hpp>
 
 namespace troop {
 
-struct ReplayOptions {
-  /// Most items held at once (hard capacity): a further insert evicts the oldest item.
-  std::size_t capacity = 1'000'000;
-  /// `trim()` evicts the oldest items down to this number; 0 means `capacity`. Between two trims inserts go
-  /// beyond it, as in Ape-X.
-  std::size_t soft_capacity = 0;
-  /// Exponent of the priorities, at least 0: 0 draws uniformly among the items of positive priority, 1 in
-  /// proportion to the priorities.
-  double alpha = 0.6;
-
-  /// Throws InvalidArgument naming the field.
-  void validate() const {
-    require(capacity >= 1 && capacity <= SumTree::kMaxCapacity, "capacity", capacity,
-            "an integer from 1 to 2^40");
-    require(soft_capacity <= capacity, "soft_capacity", soft_capacity,
-            "at most capacity, " + std::to_string(capacity) + ", or 0");
-    require_between("alpha", alpha, 0.0, 10.0);
-  }
+/// Options of a replay's storage and remover.
+template <class Storage, class Remover>
+struct ReplayPolicies {
+  typename Storage::Options storage;
+  typename Remover::Options remover;
 };
 
-/// How the draws of one sample are spread.
-enum class Draws {
-  stratified,  ///< one draw from each n-th part of the total priority: the same expectation, less variance
-  independent  ///< each draw from the whole
-};
-
-struct SampleOptions {
-  /// Exponent of the importance-sampling weights, at least 0: 1 corrects the bias of prioritized draws in
-  /// full, 0 not at all.
-  double beta = 0.4;
-  Draws draws = Draws::stratified;
-
-  void validate() const { require_between("beta", beta, 0.0, 10.0); }
-};
-
-/// Counters since construction, and the present state.
-struct ReplayStatistics {
-  std::size_t size = 0;  ///< items held
-  std::size_t capacity = 0;
-  std::size_t soft_capacity = 0;
-  double total_priority = 0.0;      ///< sum of priority^alpha
-  std::uint64_t inserts = 0;        ///< items added
-  std::uint64_t evictions = 0;      ///< items that had to go, `trimmed` ones included
-  std::uint64_t trimmed = 0;        ///< items evicted by `trim`
-  std::uint64_t samples = 0;        ///< items drawn
-  std::uint64_t redraws = 0;        ///< draws repeated because the item was overwritten while it was copied
-  std::uint64_t updates = 0;        ///< priorities applied
-  std::uint64_t stale_updates = 0;  ///< priorities for items that were gone already
-};
-
-/// What `sample` fills. May be used again and again; memory grows to the largest batch and stays.
-template <class Record>
-class Batch {
- public:
-  std::size_t size() const noexcept { return keys.size(); }
-
-  /// The records as one block, whatever their type. Throws Error when nothing was sampled into the batch.
-  BatchView view() const {
-    if (array_ == nullptr) throw Error("view of a batch into which nothing was sampled");
-    return array_->view();
-  }
-
-  /// The records, adjacent to each other.
-  std::span<const Record> records() const requires(!std::is_same_v<Record, DynamicRecord>) {
-    if (array_ == nullptr) return {};
-    return {reinterpret_cast<const Record*>(array_->data()), array_->size()};
-  }
-
-  std::vector<Key> keys;
-  std::vector<double> probabilities;  ///< P(i) = p_i^alpha / sum_k p_k^alpha at the time of the draw
-  std::vector<float> weights;         ///< w_i = (N P(i))^-beta / max_j w_j over the batch, at most 1
-
- private:
-  template <class, class>
-  friend class PrioritizedReplay;
-
-  std::unique_ptr<RecordArray> array_;
-  std::vector<double> masses_;
-  std::vector<std::size_t> slots_;
-  std::vector<std::size_t> pending_;
-};
-
-/// Keeps up to `capacity` items and draws them with probability P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et
-/// al. 2015, arXiv:1511.05952, equation 1), oldest items going first.
+/// Keeps up to `capacity` items and draws them by their priorities: with the default policies with probability
+/// P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1), oldest items going first.
 ///
+/// - `Record` is a trivially copyable aggregate, DynamicRecord for a layout known at run time, or, with a
+///   HeapStorage, any object.
+/// - `Storage` holds the records: ArrayStorage, FrameStorage, HeapStorage. `Sampler` draws: ProportionalSampler,
+///   RankBasedSampler, UniformSampler, NewestFirstSampler. `Remover` chooses what goes from a full replay:
+///   OldestFirstRemover, InversePriorityRemover, UniformRemover.
 /// - Keys are the numbers of inserts, from 0. A priority update that comes after its item was evicted is
 ///   recognised by the key, counted, and not applied to the newcomer in the same place.
-/// - A priority of 0 keeps the item but never draws it. A priority whose power is below the smallest normal
-///   float, 1.2e-38, counts as that. Priorities that are NaN, infinite, negative, or whose power overflows
-///   are refused with an error that names the item; nothing of that call is applied.
+/// - A priority of 0 keeps the item but never draws it, whatever the sampler. A priority whose power is below the
+///   smallest normal float, 1.2e-38, counts as that. Priorities that are NaN, infinite, negative, or whose power
+///   overflows are refused with an error that names the item; nothing of that call is applied.
 /// - A sample may hold an item more than once.
 ///
 /// Thread-safe: any number of threads may call anything. One lock guards the tree; a call with small records
@@ -128,63 +62,109 @@ class Batch {
 /// writers and samplers then only exclude each other on the same 64th part of the slots, and an item that was
 /// overwritten while a sampler was about to copy it is drawn anew, never returned torn.
 ///
-/// Costs of a batch of n: add, sample and update are O(n log16 capacity). Memory: the record and about 5
-/// bytes an item (13 from 1 KiB on).
+/// Costs of a batch of n with the default policies: add, sample and update are O(n log16 capacity). Memory: the
+/// record and about 5 bytes an item (13 from 1 KiB on); other policies say what they take.
 ///
 ///     PrioritizedReplay<Transition> replay({.capacity = 1'000'000, .alpha = 0.6});
 ///     replay.add(transitions, priorities);                              // spans
 ///     auto batch = replay.sample(512, {.beta = 0.4}, random);           // batch.records(), .weights, .keys
 ///     replay.update(batch.keys, new_priorities);
-template <class Record, class Storage>
+template <class Record, class Storage, class Sampler, class Remover>
 class PrioritizedReplay {
+  static constexpr bool kFlat = detail::kIsFlat<Record>;
   static constexpr bool kDynamic = std::is_same_v<Record, DynamicRecord>;
-  static_assert(ReplayStorage<Storage>,
-                "Storage must have layout(), capacity(), and noexcept write, gather and prefetch");
+  static constexpr bool kRing = std::is_same_v<Remover, OldestFirstRemover>;
+  static_assert(
+      kFlat || !ReplayStorage<Storage>,
+      "Record is no trivially copyable aggregate: give the replay a HeapStorage<Record> as Storage");
+  static_assert(
+      !kFlat || ReplayStorage<Storage>,
+      "Storage must have Options, layout(), capacity(), write, noexcept gather and prefetch, and format, "
+      "save, validate and load for snapshots");
+  static_assert(
+      kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
+      "Storage must have Options, capacity(), noexcept exchange and gather, release, and format, save, "
+      "validate and load for snapshots");
+  static_assert(
+      ReplaySampler<Sampler>,
+      "Sampler must be constructible from ReplayOptions and have kTakesPowers, set, set_range, fill, total, "
+      "value, smallest_probability and draw");
+  static_assert(kRing || ReplayRemover<Remover>,
+                "Remover must have Options, set, erase, choose and priority");
 
  public:
   using SampledBatch = Batch<Record>;
+  using Policies = ReplayPolicies<Storage, Remover>;
+  /// What a record is drawn into: bytes, or a shared pointer to an object.
+  using Element = typename SampledBatch::Element;
 
-  /// Records of a type known at compile time.
-  explicit PrioritizedReplay(const ReplayOptions& options) requires(!kDynamic)
-      : PrioritizedReplay(options, RecordLayout::of<Record>()) {}
+  /// Records of a type known at compile time. Throws InvalidArgument for bad options, Error when the memory is not
+  /// to be had.
+  explicit PrioritizedReplay(const ReplayOptions& options, const Policies& policies = {}) requires(!kDynamic)
+      : PrioritizedReplay(options, make_storage(options, policies), policies) {}
 
-  /// Records of any layout. Throws InvalidArgument for bad options, Error when the memory is not to be had,
-  /// and LayoutMismatch when `layout` is not that of `Record`.
-  PrioritizedReplay(const ReplayOptions& options, RecordLayout layout)
-      : options_((options.validate(), options)),
-        storage_(options.capacity, std::move(layout)),
-        tree_(options.capacity),
-        large_records_(storage_.layout().size() >= kLargeRecord ? options.capacity : 0) {
-    if constexpr (!kDynamic) storage_.layout().require_equal(RecordLayout::of<Record>());
-    if (options_.soft_capacity == 0) options_.soft_capacity = options_.capacity;
-  }
+  /// Records of any layout; throws LayoutMismatch when `layout` is not that of `Record`.
+  PrioritizedReplay(const ReplayOptions& options, RecordLayout layout,
+                    const Policies& policies = {}) requires(kFlat)
+      : PrioritizedReplay(options, make_storage(options, policies, std::move(layout)), policies) {}
 
   PrioritizedReplay(const PrioritizedReplay&) = delete;
   PrioritizedReplay& operator=(const PrioritizedReplay&) = delete;
 
   const ReplayOptions& options() const noexcept { return options_; }
-  const RecordLayout& layout() const noexcept { return storage_.layout(); }
+  const RecordLayout& layout() const noexcept requires(kFlat) { return storage_.layout(); }
   std::size_t capacity() const noexcept { return options_.capacity; }
+  const Storage& storage() const noexcept { return storage_; }
 
   /// Items held.
   std::size_t size() const {
     const std::lock_guard lock(mutex_);
-    return size_unlocked();
+    return slots_.size();
   }
 
-  /// Adds a batch; item i gets the key `returned key + i`. Evicts the oldest items when the replay is full.
+  /// Adds a batch; item i gets the key `returned key + i`. Evicts items when the replay is full.
   ///
   /// Throws InvalidArgument when the numbers of records and priorities differ or a priority is not allowed,
   /// LayoutMismatch when the records are not of the replay's layout; then nothing was added.
-  Key add(const BatchView& records, std::span<const float> priorities) {
+  Key add(const BatchView& records, std::span<const float> priorities) requires(kFlat) {
     if (&records.layout() != &layout()) records.layout().require_equal(layout());
     require_as_many(priorities.size(), records.size(), "records");
-    Powers powers(*this, priorities);
-    return large_records_.empty() ? add_small(records, powers.values) : add_large(records, powers.values);
+    const Powers powers(*this, priorities);
+    return large_records_.empty() ? add_small(records, powers) : add_large(records, powers);
   }
 
-  Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kDynamic) {
+  Key add(std::span<const Record> records, std::span<const float> priorities) requires(kFlat && !kDynamic) {
     return add(BatchView(layout(), records.data(), records.size()), priorities);
+  }
+
+  /// Adds objects, which are copied. Their copies are made, and those that they displace destroyed, outside the lock.
+  Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kFlat) {
+    std::vector<Element> items;
+    items.reserve(records.size());
+    for (const Record& record : records) items.push_back(std::make_shared<const Record>(record));
+    return add(std::span<const Element>(items), priorities);
+  }
+
+  /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null pointer.
+  Key add(std::span<const Element> records, std::span<const float> priorities) requires(!kFlat) {
+    require_as_many(priorities.size(), records.size(), "records");
+    for (std::size_t i = 0; i < records.size(); ++i)
+      require(records[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
+    const Powers powers(*this, priorities);
+    std::vector<Element> items(records.begin(), records.end());
+    return add_small(std::span(items), powers);
+  }
+
+  /// Adds a batch at the running maximum: the greatest priority that was ever given here, 1 before the first (Schaul
+  /// et al. 2015, algorithm 1), so that a new item is drawn soon.
+  template <class Records>
+  Key add(const Records& records) requires
+      requires(PrioritizedReplay& self, std::span<const float> priorities) {
+    self.add(records, priorities);
+  }
+  {
+    const std::vector<float> priorities(std::size(records), max_priority());
+    return add(records, priorities);
   }
 
   /// Adds one item. Batches are much cheaper.
@@ -199,34 +179,51 @@ class PrioritizedReplay {
   void sample(std::size_t count, const SampleOptions& options, Random& random, Batch<Record>& batch) {
     require(count >= 1 && count <= kMaxBatch, "count", count, "an integer from 1 to 2^24");
     options.validate();
-    prepare(batch, count);
+    batch.prepare_all(storage_, count);
     const bool stratified = options.draws == Draws::stratified;
-    for (std::size_t i = 0; i < count; ++i) batch.masses_[i] = draw_part(i, count, stratified, random);
-    {
-      const std::lock_guard lock(mutex_);
-      const double total = tree_.total();
-      if (!(total > 0.0)) {
-        throw EmptyReplay(size_unlocked() == 0 ? "sample from an empty replay"
-                                               : "sample from a replay in which every item has priority 0");
-      }
-      for (double& mass : batch.masses_) mass *= total;
-      tree_.find(batch.masses_, batch.slots_);
-      const Newest newest(*this);
-      for (std::size_t i = 0; i < count; ++i) {
-        if (large_records_.empty()) storage_.prefetch(batch.slots_[i]);
-        record_draw(batch, i, newest, total);
-      }
-      if (large_records_.empty()) storage_.gather(batch.slots_, batch.array_->data());
-      statistics_.samples += count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double part = random.uniform();
+      batch.parts_[i] = stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
     }
-    if (!large_records_.empty()) copy_large(batch, random, stratified);
-    weigh(batch, options.beta);
+    const double smallest = draw(batch.parts_, random, {batch.keys, batch.probabilities, batch.items()});
+    detail::weigh(batch.probabilities, smallest, options.beta, batch.weights);
   }
 
   Batch<Record> sample(std::size_t count, const SampleOptions& options, Random& random) {
     Batch<Record> batch;
     sample(count, options, random, batch);
     return batch;
+  }
+
+  /// Draws one item for each part in [0, 1): what `sample` and a sharded replay are made of. A uniform part finds item
+  /// i with probability P(i); those of one call may be chosen to spread the draws. Overwrites the parts. `random`
+  /// serves draws that have to be repeated.
+  ///
+  /// Returns the smallest probability, from which the greatest weight follows: of all items that can be drawn with
+  /// WeightNormalizer::replay, else of those that were drawn. Throws EmptyReplay when there are none.
+  double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
+    auto& scratch = of_this_thread<DrawScratch>();
+    scratch.slots.resize(parts.size());
+    const std::span<std::size_t> slots(scratch.slots);
+    const bool large = !large_records_.empty();
+    double smallest = 1.0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!(sampler_.total() > 0.0)) {
+        throw EmptyReplay(slots_.size() == 0 ? "sample from an empty replay"
+                                             : "sample from a replay in which every item has priority 0");
+      }
+      sampler_.draw(parts, slots, target.probabilities);
+      if (!large) prefetch(slots);
+      find_keys(slots, target.keys);
+      if (!large) storage_.gather(slots, target.records);
+      if (options_.normalizer == WeightNormalizer::replay) smallest = sampler_.smallest_probability();
+      statistics_.samples += parts.size();
+    }
+    if (large) copy_large(slots, random, target);
+    if (options_.normalizer == WeightNormalizer::batch)
+      for (const double probability : target.probabilities) smallest = std::min(smallest, probability);
+    return smallest;
   }
 
   /// Gives items new priorities; of a key that is named twice the last priority stays. Returns how many of
@@ -240,59 +237,77 @@ class PrioritizedReplay {
     const std::lock_guard lock(mutex_);
     if (!keys.empty()) {
       const Key greatest = *std::max_element(keys.begin(), keys.end());
-      require(greatest < next_key_, "key", greatest, "the key of an item that was added");
+      require(greatest < slots_.next_key(), "key", greatest, "the key of an item that was added");
     }
-    powers.slots.resize(keys.size());
-    std::size_t live = 0;
-    if (size_unlocked() > 0) {
-      const Newest newest(*this);
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (keys[i] < oldest_key_) continue;
-        powers.slots[live] = newest.slot_of(keys[i]);
-        powers.values[live++] = powers.values[i];
-      }
-    }
-    tree_.set(std::span(powers.slots).first(live), std::span(powers.values).first(live));
+    const std::size_t live = find_live(keys, priorities, powers);
+    const std::span<const std::size_t> slots = std::span(powers.scratch.slots).first(live);
+    sampler_.set(slots, powers.values().first(live));
+    if constexpr (!kRing) remover_.set(slots, std::span(powers.scratch.priorities).first(live));
+    max_priority_ = std::max(max_priority_, powers.greatest);
     const std::size_t stale = keys.size() - live;
     statistics_.updates += live;
     statistics_.stale_updates += stale;
     return stale;
   }
 
-  /// Evicts the oldest items beyond the soft capacity and returns how many. Ape-X calls it every 100 learner
-  /// steps.
+  /// Evicts items beyond the soft capacity and returns how many. Ape-X calls it every 100 learner steps.
   std::size_t trim() {
-    const std::lock_guard lock(mutex_);
-    const std::size_t held = size_unlocked();
-    const std::size_t excess = held > options_.soft_capacity ? held - options_.soft_capacity : 0;
-    evict(excess);
-    statistics_.trimmed += excess;
-    return excess;
+    std::size_t trimmed = 0;
+    while (true) {
+      const std::lock_guard lock(mutex_);
+      const std::size_t held = slots_.size();
+      const std::size_t excess = held > options_.soft_capacity ? held - options_.soft_capacity : 0;
+      const std::size_t count = kRing ? excess : std::min(excess, kTrimAtOnce);
+      evict(count);
+      statistics_.trimmed += count;
+      trimmed += count;
+      if (count == excess) return trimmed;
+    }
   }
 
   /// Evicts everything. Keys go on from where they were.
   void clear() {
     const std::lock_guard lock(mutex_);
-    evict(size_unlocked());
+    evict_all();
+  }
+
+  /// What an item gets that is added without a priority.
+  float max_priority() const {
+    const std::lock_guard lock(mutex_);
+    return max_priority_ > 0.0f ? max_priority_ : 1.0f;
   }
 
   ReplayStatistics statistics() const {
     const std::lock_guard lock(mutex_);
     ReplayStatistics result = statistics_;
-    result.size = size_unlocked();
+    result.size = slots_.size();
     result.capacity = options_.capacity;
     result.soft_capacity = options_.soft_capacity;
-    result.total_priority = tree_.total();
-    result.inserts = next_key_;
-    result.evictions = oldest_key_;
+    result.total_priority = sampler_.total();
+    result.max_priority = max_priority_ > 0.0f ? max_priority_ : 1.0f;
+    result.inserts = slots_.next_key();
+    result.evictions = slots_.next_key() - slots_.size();
+    result.lock_waits = mutex_.waits();
+    result.lock_wait_seconds = mutex_.wait_seconds();
     return result;
   }
 
+  /// Counts the items' priorities by powers of two (with a uniform or newest-first sampler, which do not keep them, all
+  /// positive ones as 1). Looks at the whole replay, in pieces of some ten microseconds under the lock: what changes
+  /// meanwhile may be counted as it was or as it is.
+  PriorityHistogram priority_histogram() const;
+
  private:
+  template <class>
+  friend class detail::SnapshotAccess;
+
+  using Slots = std::conditional_t<kRing, detail::RingSlots, detail::TableSlots>;
+
   static constexpr std::size_t kMaxBatch = std::size_t{1} << 24;
   /// Bytes from which records are copied outside the tree's lock.
   static constexpr std::size_t kLargeRecord = 1024;
   static constexpr std::size_t kStripes = 64;
+  static constexpr std::size_t kTrimAtOnce = 256;  // items that are chosen one by one under one lock
 
   /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
   /// which fills adjacent slots, and a sampler, which reads scattered ones, seldom meet.
@@ -309,21 +324,34 @@ class PrioritizedReplay {
     std::vector<std::shared_mutex> stripes;
   };
 
-  /// Checked priorities raised to alpha.
+  /// What a call needs for a moment; one for each thread, so that calls allocate nothing.
+  template <class Scratch>
+  static Scratch& of_this_thread() {
+    thread_local Scratch instance;
+    return instance;
+  }
+  struct DrawScratch {
+    std::vector<std::size_t> slots, pending;
+  };
+  struct Scratch {
+    std::vector<float> values, priorities;
+    std::vector<std::size_t> slots;
+  };
+
+  /// Checked priorities as the sampler takes them.
   struct Powers {
-    Powers(const PrioritizedReplay& replay, std::span<const float> priorities)
-        : values(scratch().values), slots(scratch().slots) {
-      values.resize(priorities.size());
-      slots.clear();
-      const double alpha = replay.options_.alpha;
+    Powers(const PrioritizedReplay& replay, std::span<const float> given)
+        : scratch(of_this_thread<Scratch>()), priorities(given) {
+      scratch.values.resize(given.size());
+      const double alpha = Sampler::kTakesPowers ? replay.options_.alpha : 1.0;
       constexpr std::size_t kChunk = 64;
       double powers[kChunk];
       bool refused = false;
       // In chunks, by loops that compilers turn into vector instructions.
-      for (std::size_t first = 0; first < priorities.size(); first += kChunk) {
-        const std::size_t count = std::min(kChunk, priorities.size() - first);
-        const float* priority = priorities.data() + first;
-        float* value = values.data() + first;
+      for (std::size_t first = 0; first < given.size(); first += kChunk) {
+        const std::size_t count = std::min(kChunk, given.size() - first);
+        const float* priority = given.data() + first;
+        float* value = scratch.values.data() + first;
         if (alpha == 1.0) {
           std::copy_n(priority, count, powers);
         } else {
@@ -334,10 +362,13 @@ class PrioritizedReplay {
                      ((priority[i] > 0.0f) & (powers[i] > double{kLargest}));
           const double power = std::min(std::max(powers[i], double{kSmallest}), double{kLargest});
           value[i] = priority[i] > 0.0f ? static_cast<float>(power) : 0.0f;
+          greatest = priority[i] > greatest ? priority[i] : greatest;
         }
       }
-      if (refused) refuse_one(priorities, alpha);
+      if (refused) refuse_one(given, alpha);
     }
+
+    std::span<const float> values() const noexcept { return scratch.values; }
 
     static constexpr float kSmallest = std::numeric_limits<float>::min();
     static constexpr float kLargest = std::numeric_limits<float>::max();
@@ -357,187 +388,314 @@ class PrioritizedReplay {
     [[noreturn]] static void refuse(std::size_t i, float priority, const char* expected) {
       throw InvalidArgument("priorities[" + std::to_string(i) + "]", detail::to_text(priority), expected);
     }
-    struct Scratch {
-      std::vector<float> values;
-      std::vector<std::size_t> slots;
-    };
-    static Scratch& scratch() {
-      thread_local Scratch instance;
-      return instance;
-    }
-    std::vector<float>& values;
-    std::vector<std::size_t>& slots;
+
+    Scratch& scratch;
+    std::span<const float> priorities;
+    float greatest = 0.0f;
   };
+
+  static Storage make_storage(const ReplayOptions& options, const Policies& policies) requires(!kDynamic) {
+    if constexpr (kFlat) {
+      return make_storage(options, policies, RecordLayout::of<Record>());
+    } else {
+      options.validate();
+      policies.storage.validate();
+      return Storage(options.capacity, policies.storage);
+    }
+  }
+  static Storage make_storage(const ReplayOptions& options, const Policies& policies,
+                              RecordLayout layout) requires(kFlat) {
+    options.validate();
+    policies.storage.validate();
+    if constexpr (!kDynamic) layout.require_equal(RecordLayout::of<Record>());
+    return Storage(options.capacity, std::move(layout), policies.storage);
+  }
+
+  static std::size_t record_bytes(const Storage& storage) {
+    if constexpr (kFlat) return storage.layout().size();
+    return 0;
+  }
+
+  PrioritizedReplay(const ReplayOptions& options, Storage&& storage, const Policies& policies)
+      : options_(options),
+        storage_(std::move(storage)),
+        slots_(options.capacity),
+        sampler_(options),
+        remover_(make_remover(options, policies)),
+        random_(options.seed, "remover"),
+        large_records_(record_bytes(storage_) >= kLargeRecord ? options.capacity : 0) {
+    if (options_.soft_capacity == 0) options_.soft_capacity = options_.capacity;
+  }
+
+  static Remover make_remover(const ReplayOptions& options, const Policies& policies) {
+    if constexpr (kRing) {
+      return Remover{};
+    } else {
+      return Remover(options.capacity, policies.remover);
+    }
+  }
 
   static void require_as_many(std::size_t priorities, std::size_t wanted, const char* of_what) {
     if (priorities == wanted) return;
-    throw InvalidArgument("priorities", std::to_string(priorities),
-                          "one for each of " + std::to_string(wanted) + " " + of_what);
+    throw InvalidArgument("number of priorities", std::to_string(priorities),
+                          std::to_string(wanted) + ", one for each of the " + of_what);
   }
 
-  std::size_t slot_of(Key key) const noexcept { return static_cast<std::size_t>(key % options_.capacity); }
-  std::size_t size_unlocked() const noexcept { return static_cast<std::size_t>(next_key_ - oldest_key_); }
+  void prefetch(std::span<const std::size_t> slots) const noexcept {
+    if constexpr (kFlat)
+      for (const std::size_t slot : slots) storage_.prefetch(slot);
+  }
 
-  /// The newest item's place, from which keys and slots of the other live items follow without a division.
-  struct Newest {
-    explicit Newest(const PrioritizedReplay& replay) noexcept
-        : key(replay.next_key_ - 1), slot(replay.slot_of(key)), capacity(replay.options_.capacity) {}
-
-    std::size_t slot_of(Key live) const noexcept {
-      const auto back = static_cast<std::size_t>(key - live);
-      return slot >= back ? slot - back : slot + capacity - back;
-    }
-    Key key_of(std::size_t full) const noexcept {
-      return key - (slot >= full ? slot - full : slot + capacity - full);
-    }
-
-    Key key;
-    std::size_t slot, capacity;
-  };
-
-  /// Calls `f(slot, first, count)` for the one or two runs of adjacent slots of `count` keys from `key` on.
-  template <class F>
-  void for_runs(Key key, std::size_t count, F&& f) {
-    for (std::size_t done = 0; done < count;) {
-      const std::size_t slot = slot_of(key + done);
-      const std::size_t run = std::min(count - done, options_.capacity - slot);
-      f(slot, done, run);
-      done += run;
+  void find_keys(std::span<const std::size_t> slots, std::span<Key> keys) const noexcept {
+    if constexpr (kRing) {
+      const typename Slots::Newest newest(slots_);
+      for (std::size_t i = 0; i < slots.size(); ++i) keys[i] = newest.key_of(slots[i]);
+    } else {
+      for (std::size_t i = 0; i < slots.size(); ++i) keys[i] = slots_.key_of(slots[i]);
     }
   }
 
-  /// Sets the priorities of the oldest `count` items to zero and forgets them.
+  /// Of the keys whose items are there: moves values and, for a remover, priorities to the front, beside their slots.
+  std::size_t find_live(std::span<const Key> keys, std::span<const float> priorities, Powers& powers) const {
+    Scratch& scratch = powers.scratch;
+    scratch.slots.resize(keys.size());
+    std::size_t live = 0;
+    if (slots_.size() == 0) return live;
+    if constexpr (kRing) {
+      const typename Slots::Newest newest(slots_);
+      const Key oldest = slots_.oldest_key();
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (keys[i] < oldest) continue;
+        scratch.slots[live] = newest.slot_of(keys[i]);
+        scratch.values[live++] = scratch.values[i];
+      }
+    } else {
+      scratch.priorities.resize(keys.size());
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        const std::size_t slot = slots_.find(keys[i]);
+        if (slot == Slots::kNone) continue;
+        scratch.slots[live] = slot;
+        scratch.priorities[live] = priorities[i];
+        scratch.values[live++] = scratch.values[i];
+      }
+    }
+    return live;
+  }
+
+  /// Evicts `count` items, as the remover chooses.
   void evict(std::size_t count) {
-    for_runs(oldest_key_, count,
-             [&](std::size_t slot, std::size_t, std::size_t run) { tree_.fill(slot, run, 0.0f); });
-    oldest_key_ += count;
-  }
-
-  /// Takes keys for `count` items; the slots of those that stay may still hold older items.
-  Key take_keys(std::size_t count) {
-    const Key first = next_key_;
-    next_key_ += count;
-    if (next_key_ - oldest_key_ > options_.capacity) oldest_key_ = next_key_ - options_.capacity;
-    return first;
-  }
-
-  Key add_small(const BatchView& records, std::span<const float> powers) {
-    const std::lock_guard lock(mutex_);
-    const Key first = next_key_;
-    for (std::size_t done = 0; done < records.size();) {
-      const std::size_t count = std::min(records.size() - done, options_.capacity);
-      const Key key = take_keys(count);
-      for_runs(key, count, [&](std::size_t slot, std::size_t offset, std::size_t run) {
-        storage_.write(slot, records.records(done + offset, run));
-        tree_.set_range(slot, powers.subspan(done + offset, run));
+    if constexpr (kRing) {
+      slots_.for_runs(slots_.oldest_key(), count, [&](std::size_t slot, std::size_t, std::size_t run) {
+        sampler_.fill(slot, run, 0.0f);
+        release(slot, run);
       });
-      done += count;
+      slots_.drop(count);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t slot = remover_.choose(random_);
+        sampler_.fill(slot, 1, 0.0f);
+        remover_.erase(slot);
+        slots_.erase(slot);
+        release(slot, 1);
+      }
+    }
+  }
+
+  void evict_all() {
+    if constexpr (kRing) {
+      evict(slots_.size());
+    } else {
+      sampler_.fill(0, options_.capacity, 0.0f);
+      remover_.clear();
+      slots_.clear(slots_.next_key());
+      release(0, options_.capacity);
+    }
+  }
+
+  void release(std::size_t slot, std::size_t count) {
+    if constexpr (!kFlat) storage_.release(slot, count);
+  }
+
+  void store(std::size_t slot, const BatchView& records, std::size_t first, std::size_t count) {
+    storage_.write(slot, records.records(first, count));
+  }
+  void store(std::size_t slot, std::span<Element> items, std::size_t first,
+             std::size_t count) requires(!kFlat) {
+    storage_.exchange(slot, items.subspan(first, count));
+  }
+
+  template <class Records>
+  Key add_small(const Records& records, const Powers& powers) {
+    const std::lock_guard lock(mutex_);
+    max_priority_ = std::max(max_priority_, powers.greatest);
+    if constexpr (kRing) {
+      const Key first = slots_.next_key();
+      for (std::size_t done = 0; done < records.size();) {
+        const std::size_t count = std::min(records.size() - done, options_.capacity);
+        slots_.for_runs(slots_.take(count), count,
+                        [&](std::size_t slot, std::size_t offset, std::size_t run) {
+                          store(slot, records, done + offset, run);
+                          sampler_.set_range(slot, powers.values().subspan(done + offset, run));
+                        });
+        done += count;
+      }
+      return first;
+    } else {
+      const Key first = take_slots(powers);
+      for (std::size_t i = 0; i < records.size(); ++i) store(powers.scratch.slots[i], records, i, 1);
+      sampler_.set(powers.scratch.slots, powers.values());
+      return first;
+    }
+  }
+
+  /// Takes a key and a slot for each of the priorities; whatever the slots held is gone.
+  Key take_slots(const Powers& powers) requires(!kRing) {
+    auto& slots = powers.scratch.slots;
+    slots.resize(powers.priorities.size());
+    const Key first = slots_.next_key();
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (slots_.is_full()) {
+        slots[i] = remover_.choose(random_);
+        slots_.replace(slots[i]);
+      } else {
+        slots[i] = slots_.free_slot();
+        slots_.put();
+      }
+      remover_.set(std::span(&slots[i], 1), powers.priorities.subspan(i, 1));
     }
     return first;
   }
 
   /// Takes the keys and empties the slots under the lock, copies outside, then publishes the priorities of
   /// what is still live.
-  Key add_large(const BatchView& records, std::span<const float> powers) {
-    // Of a batch larger than the replay the first records are evicted by the batch itself.
-    const std::size_t skip = records.size() - std::min(records.size(), options_.capacity);
+  Key add_large(const BatchView& records, const Powers& powers) {
+    auto& slots = powers.scratch.slots;
+    // Of a batch larger than a ring the first records are evicted by the batch itself.
+    std::size_t skip = 0;
     Key first;
     {
       const std::lock_guard lock(mutex_);
-      first = take_keys(records.size());
-      for_runs(first + skip, records.size() - skip,
-               [&](std::size_t slot, std::size_t, std::size_t run) { tree_.fill(slot, run, 0.0f); });
+      max_priority_ = std::max(max_priority_, powers.greatest);
+      if constexpr (kRing) {
+        skip = records.size() - std::min(records.size(), options_.capacity);
+        slots.resize(records.size());
+        first = slots_.take(records.size());
+        slots_.for_runs(first + skip, records.size() - skip,
+                        [&](std::size_t slot, std::size_t offset, std::size_t run) {
+                          sampler_.fill(slot, run, 0.0f);
+                          for (std::size_t i = 0; i < run; ++i) slots[skip + offset + i] = slot + i;
+                        });
+      } else {
+        first = take_slots(powers);
+        for (const std::size_t slot : slots) sampler_.fill(slot, 1, 0.0f);
+      }
     }
     for (std::size_t i = skip; i < records.size(); ++i) {
       const Key key = first + i;
-      const std::size_t slot = slot_of(key);
-      const std::unique_lock lock(large_records_.stripe(slot));
-      Key& written = large_records_.written(slot);
-      if (written > key + 1) continue;  // overtaken by a later round
-      storage_.write(slot, records.records(i, 1));
+      const std::unique_lock lock(large_records_.stripe(slots[i]));
+      Key& written = large_records_.written(slots[i]);
+      if (written > key + 1) continue;  // overtaken by a later item
+      written = 0;                      // until it is whole, should the storage throw
+      storage_.write(slots[i], records.records(i, 1));
       written = key + 1;
     }
     const std::lock_guard lock(mutex_);
-    const Key end = first + records.size();
-    const Key live = std::clamp(oldest_key_, first + skip, end);
-    for_runs(live, static_cast<std::size_t>(end - live),
-             [&](std::size_t slot, std::size_t offset, std::size_t run) {
-               tree_.set_range(slot, powers.subspan(static_cast<std::size_t>(live - first) + offset, run));
-             });
+    if constexpr (kRing) {
+      const Key end = first + records.size();
+      const Key live = std::clamp(slots_.oldest_key(), first + skip, end);
+      slots_.for_runs(live, static_cast<std::size_t>(end - live),
+                      [&](std::size_t slot, std::size_t offset, std::size_t run) {
+                        const std::size_t from = static_cast<std::size_t>(live - first) + offset;
+                        sampler_.set_range(slot, powers.values().subspan(from, run));
+                      });
+    } else {
+      std::size_t live = 0;
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (slots_.find(first + i) != slots[i]) continue;
+        slots[live] = slots[i];
+        powers.scratch.values[live++] = powers.scratch.values[i];
+      }
+      sampler_.set(std::span(slots).first(live), powers.values().first(live));
+    }
     return first;
   }
 
-  void prepare(Batch<Record>& batch, std::size_t count) {
-    if (batch.array_ == nullptr || batch.array_->layout() != layout())
-      batch.array_ = std::make_unique<RecordArray>(layout());
-    batch.array_->resize(count);
-    batch.keys.resize(count);
-    batch.probabilities.resize(count);
-    batch.weights.resize(count);
-    batch.masses_.resize(count);
-    batch.slots_.resize(count);
-  }
-
-  /// Where draw `i` of `count` falls, as a part of the total priority.
-  static double draw_part(std::size_t i, std::size_t count, bool stratified, Random& random) noexcept {
-    const double part = random.uniform();
-    return stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
-  }
-
-  void record_draw(Batch<Record>& batch, std::size_t i, const Newest& newest, double total) const noexcept {
-    batch.keys[i] = newest.key_of(batch.slots_[i]);
-    batch.probabilities[i] = static_cast<double>(tree_[batch.slots_[i]]) / total;
-  }
-
   /// Copies the drawn records under their stripes' locks; those that were overwritten since the draw are
-  /// drawn again.
-  void copy_large(Batch<Record>& batch, Random& random, bool stratified) {
-    auto& pending = batch.pending_;
-    pending.resize(batch.size());
+  /// drawn again, from the whole.
+  void copy_large(std::span<std::size_t> slots, Random& random,
+                  const DrawTarget<Element>& target) requires(kFlat) {
+    auto& pending = of_this_thread<DrawScratch>().pending;
+    pending.resize(slots.size());
     for (std::size_t i = 0; i < pending.size(); ++i) pending[i] = i;
     while (true) {
       std::erase_if(pending, [&](std::size_t i) {
-        const std::size_t slot = batch.slots_[i];
-        const std::shared_lock lock(large_records_.stripe(slot));
-        if (large_records_.written(slot) != batch.keys[i] + 1) return false;
-        storage_.gather(std::span(&slot, 1), batch.array_->record(i));
+        const std::shared_lock lock(large_records_.stripe(slots[i]));
+        if (large_records_.written(slots[i]) != target.keys[i] + 1) return false;
+        storage_.gather(slots.subspan(i, 1), target.records + i * storage_.layout().size());
         return true;
       });
       if (pending.empty()) return;
       const std::lock_guard lock(mutex_);
-      const double total = tree_.total();
-      if (!(total > 0.0)) {
-        statistics_.samples -= batch.size();
+      if (!(sampler_.total() > 0.0)) {
+        statistics_.samples -= slots.size();
         throw EmptyReplay("every item was evicted while a sample was being copied");
       }
       for (const std::size_t i : pending) {
-        batch.slots_[i] = tree_.find(draw_part(i, batch.size(), stratified, random) * total);
-        record_draw(batch, i, Newest(*this), total);
+        double part = random.uniform();
+        sampler_.draw(std::span(&part, 1), slots.subspan(i, 1), target.probabilities.subspan(i, 1));
+        find_keys(slots.subspan(i, 1), target.keys.subspan(i, 1));
       }
       statistics_.redraws += pending.size();
     }
   }
-
-  /// w_i = (N P(i))^-beta / max_j w_j = (P(i) / min_j P(j))^-beta: N and the total cancel.
-  static void weigh(Batch<Record>& batch, double beta) {
-    const double smallest = *std::min_element(batch.probabilities.begin(), batch.probabilities.end());
-    constexpr double kLargest = std::numeric_limits<float>::max();
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      const double ratio = std::min(batch.probabilities[i] / smallest, kLargest);
-      batch.weights[i] = static_cast<float>(detail::power(static_cast<float>(ratio), -beta));
-    }
-  }
+  void copy_large(std::span<std::size_t>, Random&, const DrawTarget<Element>&) requires(!kFlat) {}
 
   ReplayOptions options_;
   Storage storage_;
 
   // Guards the members down to large_records_. Nobody holds it and a stripe's lock at once.
-  mutable std::mutex mutex_;
-  SumTree tree_;
-  Key next_key_ = 0, oldest_key_ = 0;
+  mutable detail::TimedMutex mutex_;
+  Slots slots_;
+  Sampler sampler_;
+  Remover remover_;
+  Random random_;
+  float max_priority_ = 0.0f;
   ReplayStatistics statistics_;
 
   LargeRecords large_records_;
 };
+
+template <class Record, class Storage, class Sampler, class Remover>
+PriorityHistogram PrioritizedReplay<Record, Storage, Sampler, Remover>::priority_histogram() const {
+  constexpr std::size_t kPiece = 4096;
+  constexpr int kLowest = -150, kHighest = 150;
+  const double exponent = Sampler::kTakesPowers && options_.alpha > 0.0 ? 1.0 / options_.alpha : 1.0;
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(kHighest - kLowest + 1));
+  std::vector<float> values(kPiece);
+  std::size_t items = 0, positive = 0;
+  for (std::size_t first = 0; first < options_.capacity; first += kPiece) {
+    values.resize(std::min(kPiece, options_.capacity - first));
+    {
+      const std::lock_guard lock(mutex_);
+      items = slots_.size();
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = sampler_.value(first + i);
+    }
+    for (const float value : values) {
+      if (!(value > 0.0f)) continue;
+      // A little more than the logarithm, for powers of powers of two are rounded.
+      const double log2 = std::floor(std::log2(static_cast<double>(value)) * exponent + 1e-6);
+      ++counts[static_cast<std::size_t>(std::clamp(log2, double{kLowest}, double{kHighest}) - kLowest)];
+      ++positive;
+    }
+  }
+  PriorityHistogram histogram;
+  histogram.zeros = items > positive ? items - positive : 0;
+  const auto occurs = [](std::uint64_t count) { return count > 0; };
+  const auto first = std::find_if(counts.begin(), counts.end(), occurs);
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), occurs).base();
+  for (auto bin = first; bin < last; ++bin)
+    histogram.bins.push_back({kLowest + static_cast<int>(bin - counts.begin()), *bin});
+  return histogram;
+}
 
 }  // namespace troop

@@ -1,0 +1,130 @@
+/// @file
+/// What a replay's sample fills: keys, probabilities, weights and records.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <troop/core/error.hpp>
+#include <troop/core/memory.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
+#include <troop/fwd.hpp>
+#include <troop/replay/detail/power.hpp>
+
+namespace troop {
+
+namespace detail {
+
+/// Whether items of this type are kept as blocks of bytes; others are kept as objects behind pointers.
+template <class T>
+inline constexpr bool kIsFlat = Record<T>;
+template <>
+inline constexpr bool kIsFlat<DynamicRecord> = true;
+
+/// The records of a batch as one block.
+template <class Record>
+class BatchItems {
+ public:
+  using Element = std::byte;
+
+  /// The records as one block, whatever their type. Throws Error when nothing was sampled into the batch.
+  BatchView view() const {
+    if (array_ == nullptr) throw Error("view of a batch into which nothing was sampled");
+    return array_->view();
+  }
+
+  /// The records, adjacent to each other.
+  std::span<const Record> records() const requires(!std::is_same_v<Record, DynamicRecord>) {
+    if (array_ == nullptr) return {};
+    return {reinterpret_cast<const Record*>(array_->data()), array_->size()};
+  }
+
+ protected:
+  template <class Storage>
+  void prepare(const Storage& storage, std::size_t count) {
+    if (array_ == nullptr || array_->layout() != storage.layout())
+      array_ = std::make_unique<RecordArray>(storage.layout());
+    array_->resize(count);
+  }
+  Element* items() noexcept { return array_->data(); }
+
+ private:
+  std::unique_ptr<RecordArray> array_;
+};
+
+/// The records of a batch as pointers to objects that the replay and the batch share.
+template <class Record>
+requires(!kIsFlat<Record>) class BatchItems<Record> {
+ public:
+  using Element = std::shared_ptr<const Record>;
+
+  /// The records; an object lives as long as the replay or a batch holds it.
+  std::span<const Element> records() const noexcept { return items_; }
+
+ protected:
+  template <class Storage>
+  void prepare(const Storage&, std::size_t count) {
+    items_.resize(count);
+  }
+  Element* items() noexcept { return items_.data(); }
+
+ private:
+  std::vector<Element> items_;
+};
+
+/// w_i = (N P(i))^-beta / max_j w_j = (P(i) / min_j P(j))^-beta: N cancels (Schaul et al. 2015, section 3.4).
+inline void weigh(std::span<const double> probabilities, double smallest, double beta,
+                  std::span<float> weights) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  for (std::size_t i = 0; i < probabilities.size(); ++i) {
+    const double ratio = std::min(probabilities[i] / smallest, kLargest);
+    weights[i] = static_cast<float>(power(static_cast<float>(ratio), -beta));
+  }
+}
+
+}  // namespace detail
+
+/// What `sample` fills. May be used again and again; memory grows to the largest batch and stays.
+template <class Record>
+class Batch : public detail::BatchItems<Record> {
+ public:
+  std::size_t size() const noexcept { return keys.size(); }
+
+  std::vector<Key> keys;
+  std::vector<double> probabilities;  ///< P(i) at the time of the draw
+  std::vector<float> weights;         ///< w_i = (N P(i))^-beta / max_j w_j, at most 1
+
+ private:
+  template <class, class, class, class>
+  friend class PrioritizedReplay;
+  template <class>
+  friend class ShardedReplay;
+
+  template <class Storage>
+  void prepare_all(const Storage& storage, std::size_t count) {
+    this->prepare(storage, count);
+    keys.resize(count);
+    probabilities.resize(count);
+    weights.resize(count);
+    parts_.resize(count);
+  }
+
+  std::vector<double> parts_;  // where the draws fall
+};
+
+/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one shard
+/// fills of a batch.
+template <class Element>
+struct DrawTarget {
+  std::span<Key> keys;
+  std::span<double> probabilities;
+  Element* records = nullptr;  ///< bytes of adjacent records, or pointers to objects
+};
+
+}  // namespace troop
