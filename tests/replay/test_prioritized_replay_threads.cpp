@@ -74,8 +74,8 @@ class HookedStorage {
   void validate(std::size_t count, std::span<const std::byte> bytes) const {
     storage_.validate(count, bytes);
   }
-  void load(std::size_t slot, std::size_t count, std::span<const std::byte> bytes) {
-    storage_.load(slot, count, bytes);
+  void load(std::span<const std::size_t> slots, std::span<const std::byte> bytes) {
+    storage_.load(slots, bytes);
   }
 
   static inline thread_local Hook on_write, on_read;

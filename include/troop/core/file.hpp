@@ -129,26 +129,57 @@ void write_file_atomically(const std::string& path, const Parts&... parts) {
   file.finish();
 }
 
+/// Reads a file from its start to its end, in pieces.
+class FileReader {
+ public:
+  /// Throws FileError when the file cannot be opened or is not a regular file.
+  explicit FileReader(const std::string& path)
+      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (!file_.is_open()) detail::throw_file_error(path, "cannot open", errno);
+    struct stat status {};
+    if (::fstat(file_.get(), &status) != 0) detail::throw_file_error(path, "cannot read", errno);
+    if (!S_ISREG(status.st_mode)) throw FileError(path, "is not a regular file");
+    size_ = static_cast<std::size_t>(status.st_size);
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  /// Bytes of the file when it was opened.
+  std::size_t size() const noexcept { return size_; }
+  std::size_t left() const noexcept { return size_ - at_; }
+
+  /// Fills `bytes`. Throws FileError when the file ends before.
+  void read(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t got = ::read(file_.get(), bytes.data(), bytes.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) detail::throw_file_error(path_, "cannot read", errno);
+      if (got == 0) throw FileError(path_, "became shorter while it was read");
+      at_ += static_cast<std::size_t>(got);
+      bytes = bytes.subspan(static_cast<std::size_t>(got));
+    }
+  }
+
+  /// Starts again.
+  void rewind() {
+    if (::lseek(file_.get(), 0, SEEK_SET) != 0) detail::throw_file_error(path_, "cannot read again", errno);
+    at_ = 0;
+  }
+
+ private:
+  std::string path_;
+  detail::FileHandle file_;
+  std::size_t size_ = 0, at_ = 0;
+};
+
 /// The whole file. Throws FileError with the path and the reason when it cannot be read, is not a regular
 /// file, or has more than `max_bytes` bytes; no more than these are ever allocated.
 inline std::vector<std::byte> read_file(const std::string& path, std::size_t max_bytes) {
-  const detail::FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.is_open()) detail::throw_file_error(path, "cannot open", errno);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) detail::throw_file_error(path, "cannot read", errno);
-  if (!S_ISREG(status.st_mode)) throw FileError(path, "is not a regular file");
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size > max_bytes)
-    throw FileError(path,
-                    std::to_string(size) + " bytes, more than the " + std::to_string(max_bytes) + " allowed");
-  std::vector<std::byte> bytes(size);
-  for (std::size_t at = 0; at < size;) {
-    const ssize_t got = ::read(file.get(), bytes.data() + at, size - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) detail::throw_file_error(path, "cannot read", errno);
-    if (got == 0) throw FileError(path, "became shorter while it was read");
-    at += static_cast<std::size_t>(got);
-  }
+  FileReader file(path);
+  if (file.size() > max_bytes)
+    throw FileError(path, std::to_string(file.size()) + " bytes, more than the " + std::to_string(max_bytes) +
+                              " allowed");
+  std::vector<std::byte> bytes(file.size());
+  file.read(bytes);
   return bytes;
 }
 

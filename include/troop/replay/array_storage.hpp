@@ -98,9 +98,10 @@ class ArrayStorage {
     throw Error(std::to_string(bytes.size()) + " bytes for " + std::to_string(count) + " records of " +
                 std::to_string(layout_.size()));
   }
-  void load(std::size_t slot, std::size_t count, std::span<const std::byte> bytes) {
-    validate(count, bytes);
-    std::memcpy(block_.data() + slot * layout_.size(), bytes.data(), bytes.size());
+  void load(std::span<const std::size_t> slots, std::span<const std::byte> bytes) {
+    validate(slots.size(), bytes);
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      std::memcpy(block_.data() + slots[i] * layout_.size(), bytes.data() + i * layout_.size(), layout_.size());
   }
 
  private:

@@ -315,13 +315,13 @@ class PrioritizedReplay {
     explicit LargeRecords(std::size_t capacity)
         : memory(checked_bytes("capacity", capacity, sizeof(Key))), stripes(capacity > 0 ? kStripes : 0) {}
     bool empty() const noexcept { return stripes.empty(); }
-    std::shared_mutex& stripe(std::size_t slot) noexcept { return stripes[slot / 16 % kStripes]; }
+    std::shared_mutex& stripe(std::size_t slot) const noexcept { return stripes[slot / 16 % kStripes]; }
 
     /// One more than the key whose record is in the slot, 0 for none; guarded by the slot's stripe.
-    Key& written(std::size_t slot) noexcept { return memory.as<Key>()[slot]; }
+    Key& written(std::size_t slot) const noexcept { return memory.as<Key>()[slot]; }
 
     Block memory;  // of keys; its pages are taken as they are first written, like those of the records
-    std::vector<std::shared_mutex> stripes;
+    mutable std::vector<std::shared_mutex> stripes;
   };
 
   /// What a call needs for a moment; one for each thread, so that calls allocate nothing.

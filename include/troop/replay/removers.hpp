@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <troop/core/error.hpp>
@@ -24,6 +25,7 @@ concept ReplayRemover = std::default_initializable<typename R::Options> &&
     std::constructible_from<R, std::size_t, const typename R::Options&> &&
     requires(R& remover, const R& constant, std::size_t slot, std::span<const std::size_t> slots,
              std::span<const float> priorities, Random& random, const typename R::Options& options) {
+  { R::kName } -> std::convertible_to<std::string_view>;
   options.validate();
   remover.set(slots, priorities);
   remover.erase(slot);
@@ -34,6 +36,8 @@ concept ReplayRemover = std::default_initializable<typename R::Options> &&
 
 /// The oldest item goes first: the usual choice, and the fastest, for the slots are a ring and no memory is needed.
 struct OldestFirstRemover {
+  static constexpr std::string_view kName = "oldest first";
+
   struct Options {
     void validate() const noexcept {}
   };
@@ -45,6 +49,8 @@ struct OldestFirstRemover {
 /// the replay for keys in any order.
 class InversePriorityRemover {
  public:
+  static constexpr std::string_view kName = "inverse priority";
+
   struct Options {
     double exponent = -0.4;  ///< of the priorities, from -2 to 0
 
@@ -86,6 +92,8 @@ class InversePriorityRemover {
 /// Any item goes with the same probability. 8 bytes an item, and 14 of the replay for keys in any order.
 class UniformRemover {
  public:
+  static constexpr std::string_view kName = "uniform";
+
   struct Options {
     void validate() const noexcept {}
   };

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include <troop/core/error.hpp>
 #include <troop/replay/detail/slot_set.hpp>
@@ -18,7 +19,7 @@ namespace troop {
 /// What a replay asks of its sampler, which keeps one value for each of the replay's slots: priority^alpha where
 /// `kTakesPowers` is true, else the priority itself. A slot of value 0 is never drawn.
 ///
-/// - `S(options)`: `options.capacity` slots; all values are 0.
+/// - `S(options)`: `options.capacity` slots; all values are 0. `S::kName` is what snapshots call it.
 /// - `set(slots, values)`, `set_range(first, values)`, `fill(first, count, value)`: change values; of a slot that is
 ///   named twice the last stays.
 /// - `draw(parts, slots, probabilities)`: for each part in [0, 1) a slot and the probability with which a uniform
@@ -32,6 +33,7 @@ concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
     requires(S& sampler, const S& constant, std::size_t slot, float value, std::span<const std::size_t> slots,
              std::span<const float> values, std::span<double> parts, std::span<std::size_t> drawn) {
   { S::kTakesPowers } -> std::convertible_to<bool>;
+  { S::kName } -> std::convertible_to<std::string_view>;
   sampler.set(slots, values);
   sampler.set_range(slot, values);
   sampler.fill(slot, slot, value);
@@ -44,6 +46,7 @@ concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
 /// Draws in proportion to priority^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1). 4.54 bytes an item.
 class ProportionalSampler {
  public:
+  static constexpr std::string_view kName = "proportional";
   static constexpr bool kTakesPowers = true;
 
   explicit ProportionalSampler(const ReplayOptions& options) : tree_(options.capacity) {}
@@ -122,6 +125,8 @@ class Membership {
 /// Draws every item of positive priority with the same probability, whatever its priority. 8 bytes an item.
 class UniformSampler : public detail::Membership<detail::SlotSet> {
  public:
+  static constexpr std::string_view kName = "uniform";
+
   explicit UniformSampler(const ReplayOptions& options) : Membership(options.capacity) {}
 
   void draw(std::span<double> parts, std::span<std::size_t> slots,
@@ -139,6 +144,8 @@ class UniformSampler : public detail::Membership<detail::SlotSet> {
 /// probabilities are those of a uniform draw, so that all weights are 1. 8 bytes an item.
 class NewestFirstSampler : public detail::Membership<detail::SlotList> {
  public:
+  static constexpr std::string_view kName = "newest first";
+
   explicit NewestFirstSampler(const ReplayOptions& options) : Membership(options.capacity) {}
 
   void draw(std::span<double>, std::span<std::size_t> slots, std::span<double> probabilities) const noexcept {

@@ -20,8 +20,8 @@ namespace troop {
 /// - `gather(slots, records)` copies the records of any slots out, one after the other; `prefetch(slot)` hints that a
 ///   slot is about to be read.
 /// - For snapshots: `save(slots, bytes)` appends an encoding of the items of any slots, `validate(count, bytes)`
-///   throws Error unless the bytes are one of `count` items, `load(slot, count, bytes)` writes them into adjacent
-///   slots; `S::format()` names the encoding.
+///   throws Error unless the bytes are one of `count` items, `load(slots, bytes)` writes them into slots;
+///   `S::format()` names the encoding. Of a slot that was never written a record of zeros is saved.
 ///
 /// Calls for different slots may come from several threads at once; the replay sees to it that no slot is written
 /// while it is read or written.
@@ -41,7 +41,7 @@ concept ReplayStorage = std::default_initializable<typename S::Options> &&
   { S::format() } -> std::convertible_to<std::string>;
   constant.save(slots, out);
   constant.validate(slot, bytes);
-  storage.load(slot, slot, bytes);
+  storage.load(slots, bytes);
 };
 
 /// The same for items that are objects of type `S::Item` behind shared pointers: `exchange(slot, items)` stores the
@@ -62,7 +62,7 @@ concept ObjectStorage = std::default_initializable<typename S::Options> &&
   { S::format() } -> std::convertible_to<std::string>;
   constant.save(slots, out);
   constant.validate(slot, bytes);
-  storage.load(slot, slot, bytes);
+  storage.load(slots, bytes);
 };
 
 }  // namespace troop

@@ -97,6 +97,9 @@ class TableSlots {
   bool is_full() const noexcept { return size_ == capacity_; }
   Key key_of(std::size_t slot) const noexcept { return keys_.as<Key>()[slot]; }
 
+  /// Whether the slot holds an item.
+  bool holds(std::size_t slot) const noexcept { return find(key_of(slot)) == slot; }
+
   /// The slot that holds `key`, or kNone.
   std::size_t find(Key key) const noexcept {
     const auto table = table_.as<std::uint32_t>();
@@ -152,6 +155,7 @@ class TableSlots {
     put_at(used_, key);
     return used_++;
   }
+  void restore_next(Key next) noexcept { next_ = next; }
 
  private:
   Key put_at(std::size_t slot, Key key) noexcept {
