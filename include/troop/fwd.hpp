@@ -7,6 +7,7 @@
 namespace troop {
 
 class BatchView;
+struct BetaSchedule;
 class Deadline;
 class Random;
 class RateLimiter;
@@ -31,6 +32,8 @@ template <class Record, class Storage = ArrayStorage>
 class PrioritizedReplay;
 template <class Scalar>
 class NStep;
+template <class Scalar>
+class Sequences;
 
 /// The number of an inserted item: grows by one for each insert and is never given again.
 using Key = std::uint64_t;
