@@ -7,6 +7,7 @@
 namespace troop {
 
 class BatchView;
+struct BetaSchedule;
 class Deadline;
 class Random;
 class RateLimiter;
@@ -34,6 +35,8 @@ template <class Record, class Storage = ArrayStorage, class Sampler = Proportion
 class PrioritizedReplay;
 template <class Scalar>
 class NStep;
+template <class Scalar>
+class Sequences;
 
 namespace detail {
 template <class Replay>

@@ -33,12 +33,14 @@
 #include <troop/nn/transition_batch.hpp>
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
+#include <troop/replay/beta_schedule.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 #include <troop/replay/removers.hpp>
 #include <troop/replay/replay_options.hpp>
 #include <troop/replay/samplers.hpp>
+#include <troop/replay/sequences.hpp>
 #include <troop/replay/storage.hpp>
 #include <troop/replay/sum_tree.hpp>
 #include <troop/version.hpp>

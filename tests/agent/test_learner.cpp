@@ -142,14 +142,6 @@ TEST_CASE("target, publication and trim are due at their intervals") {
   CHECK(bench.replay.size() == 100);
 }
 
-TEST_CASE("beta rises in a straight line and stays") {
-  const troop::agent::BetaSchedule beta{.initial = 0.4, .final = 1.0, .steps = 100};
-  CHECK(beta(0) == doctest::Approx(0.4));
-  CHECK(beta(50) == doctest::Approx(0.7));
-  CHECK(beta(100) == doctest::Approx(1.0));
-  CHECK(beta(1'000'000) == doctest::Approx(1.0));
-}
-
 TEST_CASE("a step that the limiter does not let through is not made") {
   Bench bench({.min_inserts = 101});
   auto learner = bench.learner({.batch_size = 4});

@@ -22,28 +22,10 @@
 #include <troop/core/thread_group.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/transition_batch.hpp>
+#include <troop/replay/beta_schedule.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::agent {
-
-/// beta of the importance-sampling weights: from `initial` at step 0 in a straight line to `final` at step
-/// `steps`, and `final` from there on (Schaul et al. 2015, section 3.4; Horgan et al. 2018 stay at 0.4).
-struct BetaSchedule {
-  double initial = 0.4;
-  double final = 1.0;
-  std::uint64_t steps = 100'000;
-
-  void validate() const {
-    require_between("beta_initial", initial, 0.0, 1.0);
-    require_between("beta_final", final, 0.0, 1.0);
-    require(steps >= 1, "beta_steps", steps, "a positive integer");
-  }
-
-  double operator()(std::uint64_t step) const noexcept {
-    const double done = std::min(1.0, static_cast<double>(step) / static_cast<double>(steps));
-    return initial + (final - initial) * done;
-  }
-};
 
 struct LearnerOptions {
   std::size_t batch_size = 512;
@@ -130,8 +112,13 @@ class Learner {
   void run(std::stop_token stop, std::uint64_t max_steps = std::numeric_limits<std::uint64_t>::max()) {
     sampled_ = steps();
     Pipeline pipeline(options_.prefetch);
-    ThreadGroup threads([&] { pipeline.close(); });
-    threads.start([&](const std::stop_token&) { sample_ahead(pipeline, stop, max_steps); });
+    std::stop_source sampling;  // ends the sampling, which may be waiting for the limiter
+    ThreadGroup threads([&] {
+      sampling.request_stop();
+      pipeline.close();
+    });
+    const std::stop_callback end_sampling(stop, [&] { sampling.request_stop(); });
+    threads.start([&](const std::stop_token&) { sample_ahead(pipeline, sampling.get_token(), max_steps); });
     threads.start([&](const std::stop_token&) { write_back(pipeline); });
     while (!stop.stop_requested()) {
       auto work = pipeline.sampled.pop();
@@ -172,8 +159,8 @@ class Learner {
     BoundedQueue<std::unique_ptr<Work>> free, sampled, trained;
   };
 
-  Outcome sample(Work& work, Deadline deadline) {
-    const Outcome outcome = limiter_.await_sample(options_.batch_size, deadline);
+  Outcome sample(Work& work, Deadline deadline, const std::stop_token& stop = {}) {
+    const Outcome outcome = limiter_.await_sample(options_.batch_size, deadline, stop);
     if (outcome == Outcome::ok)
       replay_.sample(options_.batch_size, {.beta = options_.beta(sampled_++)}, random_, work.batch);
     return outcome;
@@ -183,11 +170,8 @@ class Learner {
     while (!stop.stop_requested() && sampled_ < max_steps) {
       auto work = pipeline.free.pop();
       if (!work) break;
-      Outcome outcome;
-      do {
-        outcome = sample(**work, Deadline::after(std::chrono::milliseconds(50)));
-      } while (outcome == Outcome::timeout && !stop.stop_requested() && !pipeline.sampled.is_closed());
-      if (outcome != Outcome::ok || pipeline.sampled.push(std::move(*work)) != Outcome::ok) break;
+      if (sample(**work, Deadline::never(), stop) != Outcome::ok) break;
+      if (pipeline.sampled.push(std::move(*work)) != Outcome::ok) break;
     }
     pipeline.sampled.close();
   }
