@@ -8,6 +8,7 @@
 #include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/agent/parameter_store.hpp>
+#include <troop/core/bytes.hpp>
 #include <troop/core/clock.hpp>
 #include <troop/core/dtype.hpp>
 #include <troop/core/error.hpp>
@@ -41,6 +42,7 @@
 #include <troop/replay/replay_options.hpp>
 #include <troop/replay/samplers.hpp>
 #include <troop/replay/sequences.hpp>
+#include <troop/replay/snapshot.hpp>
 #include <troop/replay/storage.hpp>
 #include <troop/replay/sum_tree.hpp>
 #include <troop/version.hpp>

@@ -93,7 +93,7 @@ class WaitingCall {
 
 /// The sentence with N in place of the seconds.
 std::string without_seconds(const std::string& text) {
-  const std::string begin = "since ";
+  const std::string begin = "waited ";
   const auto from = text.find(begin) + begin.size(), to = text.find(" s to ");
   return text.substr(0, from) + "N" + text.substr(to);
 }

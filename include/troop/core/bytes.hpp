@@ -19,9 +19,10 @@
 
 namespace troop {
 
-static_assert(std::endian::native == std::endian::little,
-              "bytes in files and on the wire are little-endian, and so is every machine that troop has been built "
-              "for; swap bytes here");
+static_assert(
+    std::endian::native == std::endian::little,
+    "bytes in files and on the wire are little-endian, and so is every machine that troop has been built "
+    "for; swap bytes here");
 
 /// A number that is written as its own bytes.
 template <class T>
@@ -37,8 +38,9 @@ class ByteWriter {
     bytes(std::as_bytes(std::span(&value, 1)));
   }
   /// As many adjacent numbers as the span has; their count is not written.
-  template <class T>
-  requires ByteNumber<std::remove_const_t<T>> void numbers(std::span<T> values) { bytes(std::as_bytes(values)); }
+  template <class T, std::size_t N>
+  requires ByteNumber<std::remove_const_t<T>>
+  void numbers(std::span<T, N> values) { bytes(std::as_bytes(values)); }
 
   /// Length (32 bits) and characters.
   void text(std::string_view text) {
@@ -81,8 +83,9 @@ class ByteReader {
     return value;
   }
 
-  template <class T>
-  requires ByteNumber<T> void numbers(std::span<T> values) {
+  template <class T, std::size_t N>
+  requires ByteNumber<T>
+  void numbers(std::span<T, N> values) {
     const auto from = bytes(values.size_bytes());
     if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
   }
@@ -111,7 +114,8 @@ class ByteReader {
       field.name = text();
       field.dtype = static_cast<DType>(number<std::uint8_t>());
       field.shape.resize(count(sizeof(std::uint64_t)));
-      for (std::size_t& dimension : field.shape) dimension = static_cast<std::size_t>(number<std::uint64_t>());
+      for (std::size_t& dimension : field.shape)
+        dimension = static_cast<std::size_t>(number<std::uint64_t>());
     }
     RecordLayout layout(std::move(fields));
     if (layout.size() == size && layout.fingerprint() == fingerprint) return layout;
@@ -120,7 +124,8 @@ class ByteReader {
   }
 
   std::span<const std::byte> bytes(std::size_t count) {
-    if (count > rest_.size()) throw Error("ends " + std::to_string(count - rest_.size()) + " bytes too early");
+    if (count > rest_.size())
+      throw Error("ends " + std::to_string(count - rest_.size()) + " bytes too early");
     const auto first = rest_.first(count);
     rest_ = rest_.subspan(count);
     return first;

@@ -101,7 +101,8 @@ class ArrayStorage {
   void load(std::span<const std::size_t> slots, std::span<const std::byte> bytes) {
     validate(slots.size(), bytes);
     for (std::size_t i = 0; i < slots.size(); ++i)
-      std::memcpy(block_.data() + slots[i] * layout_.size(), bytes.data() + i * layout_.size(), layout_.size());
+      std::memcpy(block_.data() + slots[i] * layout_.size(), bytes.data() + i * layout_.size(),
+                  layout_.size());
   }
 
  private:

@@ -140,7 +140,8 @@ class UniformSampler : public detail::Membership<detail::SlotSet> {
 };
 
 /// Draws no lot: a sample of n holds the n newest items of positive priority, the newest first; when there are
-/// fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised. The
+/// fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised (after the
+/// loading of a snapshot, from when it was added). The
 /// probabilities are those of a uniform draw, so that all weights are 1. 8 bytes an item.
 class NewestFirstSampler : public detail::Membership<detail::SlotList> {
  public:

@@ -42,7 +42,8 @@ struct SnapshotInfo {
   std::string storage, sampler, remover;  ///< kinds
   std::string layout;                     ///< fields of a record as text; empty for objects
   double alpha = 0.0;
-  std::uint64_t items = 0;  ///< held when the saving began; the file may have fewer, if some were evicted meanwhile
+  std::uint64_t items =
+      0;  ///< held when the saving began; the file may have fewer, if some were evicted meanwhile
   std::uint32_t replays = 0;  ///< 1, or the number of shards; the rest is about the first
 };
 
@@ -105,7 +106,9 @@ class SnapshotFile {
     read_magic();
   }
 
-  [[noreturn]] void damaged(const std::string& reason) const { throw FileError(path(), "is damaged: " + reason); }
+  [[noreturn]] void damaged(const std::string& reason) const {
+    throw FileError(path(), "is damaged: " + reason);
+  }
   [[noreturn]] void refuse(const std::string& reason) const { throw FileError(path(), reason); }
 
  private:
@@ -262,7 +265,8 @@ class SnapshotKeys {
 
   void add(std::span<const Key> keys) {
     for (const Key key : keys)
-      if (key >= next_key_) throw Error("key " + std::to_string(key) + " of items up to " + std::to_string(next_key_));
+      if (key >= next_key_)
+        throw Error("key " + std::to_string(key) + " of items up to " + std::to_string(next_key_));
     if (!ordered_) {
       seen_.insert(seen_.end(), keys.begin(), keys.end());
       count_ += keys.size();
@@ -292,8 +296,8 @@ class SnapshotKeys {
 
 /// Writes the items of one replay; false when it was told to stop.
 template <class Replay, class Progress>
-bool write_items(TemporaryFile& file, const Replay& replay, const SnapshotState& state, const std::stop_token& stop,
-                 Progress&& progress) {
+bool write_items(TemporaryFile& file, const Replay& replay, const SnapshotState& state,
+                 const std::stop_token& stop, Progress&& progress) {
   typename SnapshotAccess<Replay>::Reader reader(replay, state.next_key);
   SnapshotItems items;
   while (!stop.stop_requested() && reader.next(items)) {
@@ -342,8 +346,9 @@ Outcome save_replays(const std::string& path, std::span<const Replay* const> rep
 /// Goes through a whole file. Calls `on_head(i, head)` and `on_items(i, items)` for each replay, `on_end(i, items)` at
 /// its end; collects what the companions get. Everything that can be wrong is thrown with the file's name.
 template <class Replay, class OnHead, class OnItems, class OnEnd>
-void read_snapshot(SnapshotFile& file, std::span<Replay* const> replays, std::optional<RateLimiter::State>& limiter,
-                   std::optional<Random::State>& random, OnHead on_head, OnItems on_items, OnEnd on_end) {
+void read_snapshot(SnapshotFile& file, std::span<Replay* const> replays,
+                   std::optional<RateLimiter::State>& limiter, std::optional<Random::State>& random,
+                   OnHead on_head, OnItems on_items, OnEnd on_end) {
   std::size_t seen = 0;  // heads
   SnapshotItems items;
   const auto end_replay = [&] {
@@ -386,11 +391,12 @@ void read_snapshot(SnapshotFile& file, std::span<Replay* const> replays, std::op
 }
 
 template <class Replay>
-void load_replays(const std::string& path, std::span<Replay* const> replays, const SnapshotCompanions& companions,
-                  const SnapshotOptions& options) {
+void load_replays(const std::string& path, std::span<Replay* const> replays,
+                  const SnapshotCompanions& companions, const SnapshotOptions& options) {
   SnapshotFile file(path);
   if (file.replays() != replays.size())
-    file.refuse("holds " + std::to_string(file.replays()) + " replays, expected " + std::to_string(replays.size()));
+    file.refuse("holds " + std::to_string(file.replays()) + " replays, expected " +
+                std::to_string(replays.size()));
   std::optional<RateLimiter::State> limiter;
   std::optional<Random::State> random;
   std::uint64_t all = 0, done = 0;
@@ -408,7 +414,8 @@ void load_replays(const std::string& path, std::span<Replay* const> replays, con
         [&](std::size_t i) {
           all += keys->finish();
           if (keys->too_many())
-            file.refuse("holds more items than the capacity of the replay, " + std::to_string(replays[i]->capacity()));
+            file.refuse("holds more items than the capacity of the replay, " +
+                        std::to_string(replays[i]->capacity()));
         });
     if (companions.limiter != nullptr && !limiter) file.refuse("holds no counters of a rate limiter");
     if (companions.random != nullptr && !random) file.refuse("holds no state of a random generator");
@@ -459,7 +466,8 @@ void load_replays(const std::string& path, std::span<Replay* const> replays, con
 ///     save_snapshot("run/replay", replay, {.limiter = &limiter, .random = &random});
 ///     load_snapshot("run/replay", replay, {.limiter = &limiter, .random = &random});
 template <class Record, class Storage, class Sampler, class Remover>
-Outcome save_snapshot(const std::string& path, const PrioritizedReplay<Record, Storage, Sampler, Remover>& replay,
+Outcome save_snapshot(const std::string& path,
+                      const PrioritizedReplay<Record, Storage, Sampler, Remover>& replay,
                       const SnapshotCompanions& companions = {}, const SnapshotOptions& options = {}) {
   using Replay = PrioritizedReplay<Record, Storage, Sampler, Remover>;
   const Replay* const one = &replay;

@@ -44,14 +44,22 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
   static SnapshotState state(const Replay& replay) {
     const std::lock_guard lock(replay.mutex_);
     const ReplayStatistics& s = replay.statistics_;
-    return {replay.slots_.next_key(), replay.slots_.size(), replay.max_priority_,     s.trimmed, s.samples,
-            s.redraws,                s.updates,            s.stale_updates,          replay.random_.state()};
+    return {replay.slots_.next_key(),
+            replay.slots_.size(),
+            replay.max_priority_,
+            s.trimmed,
+            s.samples,
+            s.redraws,
+            s.updates,
+            s.stale_updates,
+            replay.random_.state()};
   }
 
   /// Items that a piece holds: enough to make a write worth its while, few enough to be copied in a moment.
   static std::size_t piece(const Replay& replay) {
     constexpr std::size_t kBytes = std::size_t{16} << 20, kMost = 4096;
-    return std::clamp(kBytes / std::max<std::size_t>(Replay::record_bytes(replay.storage_), 1), std::size_t{1}, kMost);
+    return std::clamp(kBytes / std::max<std::size_t>(Replay::record_bytes(replay.storage_), 1),
+                      std::size_t{1}, kMost);
   }
 
   /// Reads the items of one replay from the first to the last that it held when the reading began.
@@ -65,10 +73,9 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
       items.records.clear();
       items.slots.clear();
       const bool large = !replay_.large_records_.empty();
-      while (true) {
+      {
         const std::lock_guard lock(replay_.mutex_);
         if (!choose(items)) return false;
-        if (items.keys.empty()) continue;
         items.values.resize(items.slots.size());
         for (std::size_t i = 0; i < items.slots.size(); ++i)
           items.values[i] = replay_.sampler_.value(items.slots[i]);
@@ -78,7 +85,6 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
             items.priorities[i] = replay_.remover_.priority(items.slots[i]);
         }
         if (!large) replay_.storage_.save(items.slots, items.records);
-        break;
       }
       if (large) copy_large(items);
       return true;
@@ -98,14 +104,13 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
         }
         next_ = first + count;
       } else {
-        if (next_ >= replay_.options_.capacity) return false;
-        const std::size_t last = std::min<std::size_t>(replay_.options_.capacity, next_ + most);
-        for (std::size_t slot = next_; slot < last; ++slot) {
+        for (; next_ < replay_.options_.capacity && items.keys.size() < most; ++next_) {
+          const auto slot = static_cast<std::size_t>(next_);
           if (!replay_.slots_.holds(slot) || replay_.slots_.key_of(slot) >= end_) continue;
           items.keys.push_back(replay_.slots_.key_of(slot));
           items.slots.push_back(slot);
         }
-        next_ = last;
+        if (items.keys.empty()) return false;
       }
       return true;
     }
@@ -150,7 +155,8 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
         replay.slots_.restore(items.keys.front(), items.keys.front());
       }
       const Key first = replay.slots_.take(items.keys.size());
-      for (std::size_t i = 0; i < items.keys.size(); ++i) items.slots.push_back(replay.slots_.slot_of(first + i));
+      for (std::size_t i = 0; i < items.keys.size(); ++i)
+        items.slots.push_back(replay.slots_.slot_of(first + i));
     } else {
       for (const Key key : items.keys) items.slots.push_back(replay.slots_.restore(key));
       replay.remover_.set(items.slots, items.priorities);
@@ -182,7 +188,6 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     s.stale_updates = state.stale_updates;
     replay.random_.set_state(state.random);
   }
-
 };
 
 }  // namespace troop::detail
