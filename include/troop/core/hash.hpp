@@ -47,8 +47,8 @@ inline constexpr auto kCrc32cTables = [] {
 
 }  // namespace detail
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of `bytes`, by the processor where it can, continued from `crc`: `crc32c(b, crc32c(a))` is
-/// that of a followed by b.
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of `bytes`, by the processor where it can, continued from
+/// `crc`: `crc32c(b, crc32c(a))` is that of a followed by b.
 inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0) noexcept {
   crc = ~crc;
   const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());

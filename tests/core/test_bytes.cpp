@@ -1,0 +1,131 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <troop/core/bytes.hpp>
+#include <troop/core/random.hpp>
+
+#include "testing.hpp"
+
+using troop::ByteReader;
+using troop::ByteWriter;
+using troop::DType;
+using troop::RecordLayout;
+
+namespace {
+
+template <class Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const troop::Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::vector<std::byte> example() {
+  std::vector<std::byte> bytes;
+  ByteWriter writer(bytes);
+  writer.number(std::uint8_t{7});
+  writer.number(-3.5);
+  writer.text("hello");
+  writer.text("");
+  writer.numbers(std::span(std::array<float, 2>{1.0f, 2.0f}));
+  writer.layout(RecordLayout({{"observation", DType::u8, {4, 84, 84}}, {"reward", DType::f32, {}}}));
+  return bytes;
+}
+
+void read_example(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  CHECK(reader.number<std::uint8_t>() == 7);
+  CHECK(reader.number<double>() == -3.5);
+  CHECK(reader.text() == "hello");
+  CHECK(reader.text() == "");
+  std::array<float, 2> floats{};
+  reader.numbers(std::span(floats));
+  CHECK(floats == std::array<float, 2>{1.0f, 2.0f});
+  CHECK(reader.layout().describe() == "observation u8[4,84,84], reward f32");
+  reader.finish();
+}
+
+}  // namespace
+
+TEST_CASE("what was written is read back, byte for byte little-endian") {
+  read_example(example());
+  std::vector<std::byte> bytes;
+  ByteWriter(bytes).number(std::uint32_t{0x01020304});
+  CHECK(bytes == std::vector<std::byte>{std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}});
+}
+
+TEST_CASE("bytes that end too early, or too late, are refused by what is missing") {
+  const auto bytes = example();
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    CHECK_THROWS_AS(read_example(std::span(bytes).first(length)), troop::Error);
+  CHECK(message_of([] { ByteReader({}).number<std::uint32_t>(); }) == "ends 4 bytes too early");
+  const std::array<std::byte, 3> three{};
+  CHECK(message_of([&] { ByteReader(three).finish(); }) == "3 bytes too many");
+}
+
+TEST_CASE("a count that the bytes cannot hold is refused before anything is allocated") {
+  std::vector<std::byte> bytes;
+  ByteWriter(bytes).number(std::uint32_t{0xffffffff});
+  ByteWriter(bytes).number(std::uint64_t{0});
+  CHECK(message_of([&] { ByteReader(bytes).text(); }) == "4294967295 elements in 8 bytes");
+  CHECK(message_of([&] { ByteReader(bytes).count(4); }) == "4294967295 elements in 8 bytes");
+}
+
+TEST_CASE("layouts that cannot be are refused") {
+  const auto layout_of = [](std::uint64_t size, std::uint32_t fields, std::uint8_t dtype) {
+    std::vector<std::byte> bytes;
+    ByteWriter writer(bytes);
+    writer.number(size);
+    writer.number(std::uint64_t{1});
+    writer.number(fields);
+    for (std::uint32_t i = 0; i < fields; ++i) {
+      writer.text("f" + std::to_string(i));
+      writer.number(dtype);
+      writer.number(std::uint32_t{0});
+    }
+    return bytes;
+  };
+  CHECK(message_of([&] { ByteReader(layout_of(4, 1, 99)).layout(); }) ==
+        "f0.dtype: 99 is not allowed; expected a dtype");
+  CHECK(message_of([&] { ByteReader(layout_of(0, 0, 9)).layout(); }) ==
+        "fields: 0 is not allowed; expected at least one field");
+  CHECK(message_of([&] { ByteReader(layout_of(4, 1025, 9)).layout(); }) ==
+        "number of fields: 1025 is not allowed; expected at most 1024");
+  CHECK(message_of([&] { ByteReader(layout_of(8, 1, 9)).layout(); }) ==
+        "a record of 8 bytes with fields in other places than f0 f32 would have");
+}
+
+TEST_CASE("changed bytes never crash the reader") {
+  const std::uint64_t seed = troop::testing::seed();
+  CAPTURE(seed);
+  troop::Random random(seed, "bytes");
+  const auto bytes = example();
+  std::size_t refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    auto changed = bytes;
+    for (std::uint64_t i = 0; i <= random.below(3); ++i)
+      changed[random.below(changed.size())] = static_cast<std::byte>(random.below(256));
+    try {
+      ByteReader reader(changed);
+      reader.number<std::uint8_t>();
+      reader.number<double>();
+      reader.text();
+      reader.text();
+      reader.number<double>();
+      reader.layout();
+      reader.finish();
+    } catch (const troop::Error&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 1000);
+}
