@@ -36,7 +36,8 @@ std::vector<std::byte> example() {
   writer.number(-3.5);
   writer.text("hello");
   writer.text("");
-  writer.numbers(std::span(std::array<float, 2>{1.0f, 2.0f}));
+  const std::array<float, 2> floats{1.0f, 2.0f};
+  writer.numbers(std::span(floats));
   writer.layout(RecordLayout({{"observation", DType::u8, {4, 84, 84}}, {"reward", DType::f32, {}}}));
   return bytes;
 }
