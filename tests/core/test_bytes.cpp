@@ -89,7 +89,7 @@ TEST_CASE("layouts that cannot be are refused") {
     writer.number(std::uint64_t{1});
     writer.number(fields);
     for (std::uint32_t i = 0; i < fields; ++i) {
-      writer.text("f" + std::to_string(i));
+      writer.text(std::string("f").append(std::to_string(i)));
       writer.number(dtype);
       writer.number(std::uint32_t{0});
     }

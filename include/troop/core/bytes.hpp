@@ -62,7 +62,11 @@ class ByteWriter {
     }
   }
 
-  void bytes(std::span<const std::byte> bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
+  void bytes(std::span<const std::byte> bytes) {
+    const std::size_t at = out_.size();
+    out_.resize(at + bytes.size());
+    if (!bytes.empty()) std::memcpy(out_.data() + at, bytes.data(), bytes.size());
+  }
 
  private:
   std::vector<std::byte>& out_;
