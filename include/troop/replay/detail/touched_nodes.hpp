@@ -35,13 +35,13 @@ class TouchedNodes {
   template <class Compute>
   void compute(std::span<const std::size_t> leaves, Compute compute) noexcept {
     if (marks_.empty()) return;
-    // Appending without a branch: whether a node is fresh cannot be predicted.
+    // Appending without a branch: whether a node is fresh, or has changed, cannot be predicted.
     std::size_t* nodes = lists_[0].data();
     std::size_t* parents = lists_[1].data();
     std::size_t count = 0;
     for (const std::size_t leaf : leaves) {
       nodes[count] = leaf / kFanout;
-      count += mark(0, nodes[count]) ? 1 : 0;
+      count += mark(0, nodes[count], true);
     }
     for (std::size_t level = 0; level < marks_.size(); ++level) {
       const bool top = level + 1 == marks_.size();
@@ -49,9 +49,9 @@ class TouchedNodes {
       for (std::size_t i = 0; i < count; ++i) {
         clear_mark(level, nodes[i]);
         const bool changed = compute(level, nodes[i]);
-        if (top || !changed) continue;
+        if (top) continue;
         parents[num_parents] = nodes[i] / kFanout;
-        num_parents += mark(level + 1, parents[num_parents]) ? 1 : 0;
+        num_parents += mark(level + 1, parents[num_parents], changed);
       }
       std::swap(nodes, parents);
       count = num_parents;
@@ -70,11 +70,11 @@ class TouchedNodes {
   }
 
  private:
-  /// Marks a node; false if it was marked already.
-  bool mark(std::size_t level, std::size_t node) noexcept {
+  /// Marks a node if it is `wanted`; the number, 0 or 1, of nodes that were not marked before.
+  std::size_t mark(std::size_t level, std::size_t node, bool wanted) noexcept {
     std::uint64_t& word = marks_[level][node / 64];
-    const std::uint64_t bit = std::uint64_t{1} << (node % 64);
-    const bool fresh = (word & bit) == 0;
+    const std::uint64_t bit = std::uint64_t{wanted} << (node % 64);
+    const std::uint64_t fresh = (bit & ~word) >> (node % 64);
     word |= bit;
     return fresh;
   }
