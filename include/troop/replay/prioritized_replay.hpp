@@ -344,10 +344,9 @@ class PrioritizedReplay {
         : scratch(of_this_thread<Scratch>()), priorities(given) {
       scratch.values.resize(given.size());
       const double alpha = Sampler::kTakesPowers ? replay.options_.alpha : 1.0;
-      constexpr std::size_t kChunk = 64;
+      constexpr std::size_t kChunk = detail::kPowersAtOnce;
       double powers[kChunk];
       bool refused = false;
-      // In chunks, by loops that compilers turn into vector instructions.
       for (std::size_t first = 0; first < given.size(); first += kChunk) {
         const std::size_t count = std::min(kChunk, given.size() - first);
         const float* priority = given.data() + first;
@@ -355,7 +354,7 @@ class PrioritizedReplay {
         if (alpha == 1.0) {
           std::copy_n(priority, count, powers);
         } else {
-          for (std::size_t i = 0; i < count; ++i) powers[i] = detail::power(priority[i], alpha);
+          detail::powers(given.subspan(first, count), alpha, powers);
         }
         for (std::size_t i = 0; i < count; ++i) {
           refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |

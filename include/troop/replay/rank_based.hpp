@@ -97,9 +97,11 @@ class RankBased {
   static constexpr std::size_t kPiece = 256;
 
   RankBased(std::size_t capacity, double alpha)
-      : order_(capacity), ranks_(capacity), alpha_((require(std::isfinite(alpha) && alpha >= 0.0, "alpha", alpha,
-                                                            "a finite number that is at least 0"),
-                                                    alpha)) {}
+      : order_(capacity),
+        ranks_(capacity),
+        alpha_((require(std::isfinite(alpha) && alpha >= 0.0, "alpha", alpha,
+                        "a finite number that is at least 0"),
+                alpha)) {}
 
   template <class Value>
   void set_adjacent(std::size_t first, std::size_t count, Value value) noexcept {
@@ -124,7 +126,8 @@ class RankBased {
       const std::size_t piece = std::min(kPiece, size - done);
       for (std::size_t i = 0; i < piece; ++i) {
         const auto rank = static_cast<float>(done + i + 1);
-        powers[i] = std::max(static_cast<float>(detail::power(rank, -alpha_)), std::numeric_limits<float>::min());
+        powers[i] =
+            std::max(static_cast<float>(detail::power(rank, -alpha_)), std::numeric_limits<float>::min());
       }
       ranks_.set_range(done, std::span(powers).first(piece));
     }

@@ -135,7 +135,10 @@ class SumTree {
   }
 
   void set_chunk(std::span<const std::size_t> leaves, std::span<const float> values) noexcept {
-    for (const std::size_t leaf : leaves) __builtin_prefetch(leaf_data() + leaf, 1);
+    for (const std::size_t leaf : leaves) {
+      __builtin_prefetch(leaf_data() + leaf, 1);
+      if (!levels_.empty()) __builtin_prefetch(sums(0) + leaf / detail::kFanout, 1);
+    }
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       assert(leaves[i] < capacity_ && std::isfinite(values[i]) && values[i] >= 0.0f);
       leaf_data()[leaves[i]] = values[i];
