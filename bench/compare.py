@@ -46,7 +46,10 @@ OWN = (TROOP, FLOOR)
 BANDWIDTHS = ("copy", "read")
 # Of a benchmark with threads: what is there always, and what only if there are adders, or learners.
 EFFICIENCIES = ("efficiency", "cpu_efficiency")
-THREAD_RATES = {"adders": ("inserts_per_s", "own_inserts_per_s"), "learners": ("samples_per_s", "own_samples_per_s")}
+THREAD_RATES = {
+    "adders": ("inserts_per_s", "own_inserts_per_s"),
+    "learners": ("samples_per_s", "own_samples_per_s"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +285,7 @@ class Bench:
         series.figures.append(figure)
 
     def contest(self, label, contestants):
-        """One round of one cell: `contestants` are (name, function giving [(what, text)]), troop first."""
+        """One round of one cell; `contestants` are (name, function giving [(what, text)]), troop first."""
         for name, measure in contestants:
             if (label, TROOP) in self.left_out:
                 return
@@ -305,7 +308,7 @@ class Bench:
         return self.options.build / "bench" / name
 
     def run_program(self, path, pattern):
-        """(name, microseconds, whole JSON entry) of every benchmark that matches, the context, the command."""
+        """(name, microseconds, whole JSON entry) of each benchmark that matches, the context, the command."""
         command = [
             str(path),
             f"--benchmark_filter={pattern}",
@@ -608,7 +611,8 @@ class Bench:
 
     def bandwidth_medians(self):
         rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
-        return {f"{what}_bytes_per_s": statistics.median(found) if found else None for what, found in rates.items()}
+        medians = {what: statistics.median(found) if found else None for what, found in rates.items()}
+        return {f"{what}_bytes_per_s": median for what, median in medians.items()}
 
     def measured(self):
         return bool(self.rows() or self.threads)
@@ -649,14 +653,16 @@ class Bench:
         if rows:
             self.table_of_rows(rows)
         for row in self.threads_rows():
-            rates = [f"{row[name]:.3g} {name[:7]}/s" for name in ("inserts_per_s", "samples_per_s") if row[name]]
+            names = ("inserts_per_s", "samples_per_s")
+            rates = [f"{row[name]:.3g} {name[:7]}/s" for name in names if row[name]]
             self.say(
-                f"{row['record']} {row['entries']}, {row['adders']} adders, {row['learners']} learners: "
+                f"{row['record']} {row['entries']}, adders {row['adders']}, learners {row['learners']}: "
                 f"{', '.join(rates)}, efficiency {row['efficiency']:.2f}"
             )
 
     def table_of_rows(self, rows):
-        lines = [("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")]
+        head = ("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")
+        lines = [head]
         for row in rows:
             size = row["entries"] or row["environments"] or row["batch"]
             line = [row["work"], row["record"] or "-", str(size), show(row["troop_us"])]

@@ -1,15 +1,17 @@
-// What the memory alone allows: the copies and accesses that no replay can avoid, and nothing else - no tree, keys,
-// probabilities, locks or checks. Same verbs, records and sizes as bench_prioritized_replay, one thread.
+// What the memory alone allows: the copies and accesses that no replay can avoid, and nothing else: no tree,
+// keys, probabilities, locks or checks. Verbs, records and sizes are those of bench_prioritized_replay.
 //
-// - add50      50 records and their priorities are copied to the next place of a ring
-// - sample512  512 records, one from a random place of each 512th part of the ring, are copied next to each other;
-//              the places were drawn beforehand
-// - update512  512 floats at places drawn earlier are read, changed and written; sixteen such batches take turns
-// - mix        sample 512, change their 512 floats, copy 512 new ones in chunks of 50
-// - copy, read the whole of a block: bandwidth (bytes a second of a copy count once)
+// - add50       50 records and their priorities are copied to the next place of a ring
+// - sample512   512 records, one from a random place of each 512th part of the ring, are copied next to each
+//               other; the places were drawn beforehand
+// - update512   512 floats at places drawn earlier are read, changed and written; sixteen batches take turns
+// - mix         sample 512, change their 512 floats, copy 512 new ones in chunks of 50
+// - copy, read  bandwidth over a block of 1 GiB; a byte that is copied counts once
 //
-// The ring lies on huge pages where the system grants them and is read with prefetches. This is the least that
-// we know how to do, not a proven bound.
+// The ring lies on huge pages where the system grants them and is read with prefetches, by one thread. This is
+// the least that we know how to do, not a proven bound.
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

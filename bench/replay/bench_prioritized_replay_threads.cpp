@@ -4,18 +4,20 @@
 // - learn          k learners
 // - add_and_learn  k adders and one learner
 //
-// k is 1, 2, 4 ... and the number of cores; two adders and one learner are always there. Records and the filled replay are
-// those of bench_prioritized_replay. A name is verb/replay/record/entries:N/threads:k, or adders:k.
+// k is 1, 2, 4 ... and the number of cores; two adders and one learner are always there. Records and the
+// filled replay are those of bench_prioritized_replay. Names: verb/replay/record/entries:N/threads:k, or
+// adders:k.
 //
 // Each iteration is a window of 100 ms in which the threads share one replay, and one in which each of the
-// same threads has a replay of its own, with its part of the entries: what the same cores, caches and memory give
-// when nothing is shared. Counters, all of wall-clock seconds:
+// same threads has a replay of its own, with its part of the entries: what the same cores, caches and memory
+// give when nothing is shared. Rates are per wall-clock second:
 //
-// - inserts_per_s, samples_per_s (items, not batches) of all threads at the shared replay
-// - own_inserts_per_s, own_samples_per_s the same of the threads with replays of their own
-// - efficiency      work done at the shared replay over work done at the own ones. Inserts and samples are weighed by
-//                   the CPU time that each costs at the own replays.
-// - cpu_efficiency  the same for each second of CPU time: without the time in which threads waited for each other
+// - inserts_per_s, samples_per_s          of all threads at the shared replay; items, not batches
+// - own_inserts_per_s, own_samples_per_s  of all threads at their own replays
+// - efficiency      work at the shared replay over work at the own ones; inserts and samples are weighed by
+//                   the CPU time that each costs at the own replays
+// - cpu_efficiency  the same for each second of CPU time: without the time that threads waited for each other
+#include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <algorithm>
@@ -182,8 +184,9 @@ void run(benchmark::State& state, std::size_t adders, std::size_t learners) {
   bool shared_first = false;
   for (auto _ : state) {
     shared_first = !shared_first;  // whatever the second window has from the first, each kind has in turn
-    for (const bool now_shared : {shared_first, !shared_first})
-      (now_shared ? shared : own) += made->run(now_shared);
+    for (const bool at_shared : {shared_first, !shared_first}) {
+      (at_shared ? shared : own) += made->run(at_shared);
+    }
   }
   const auto windows = static_cast<double>(state.iterations());
   double worth = 0;  // CPU time that the work at the shared replay takes at the own ones
@@ -226,7 +229,7 @@ void register_threads(const std::string& replay) {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  // A further kind of replay: one that is made from ReplayOptions and has SampledBatch, capacity, add, sample, update.
+  // Any kind of replay that is made from ReplayOptions and has SampledBatch, capacity, add, sample, update.
   register_threads<troop::PrioritizedReplay<CartPoleTransition>, CartPoleTransition>("prioritized_replay");
   register_threads<troop::PrioritizedReplay<AtariTransition>, AtariTransition>("prioritized_replay");
   return true;

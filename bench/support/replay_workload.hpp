@@ -63,7 +63,7 @@ inline std::vector<float> random_priorities(std::size_t count, Random& random) {
   return priorities;
 }
 
-/// Chunks of records to add and priorities for them and for batches, made once; any number of threads may read.
+/// Chunks of records to add, and priorities for them and for batches; any number of threads may read it.
 template <class Record>
 class Supply {
  public:
@@ -112,8 +112,8 @@ struct Workload {
 
 inline std::unique_ptr<Workload> last_workload;
 
-/// The workload of `entries` entries, the last one if it is that; null, with the benchmark told to stop, when it
-/// does not fit into memory. `Made` has `bytes_for(entries)`, a constructor from `entries`, and `entries()`.
+/// The workload of as many entries as the benchmark's first argument says, the last one if it is that; null,
+/// with the benchmark told to stop, when it does not fit into memory. `Made` has `bytes_for(entries)`, a constructor from `entries`, and `entries()`.
 template <class Made>
 Made* workload(benchmark::State& state) {
   const auto entries = static_cast<std::size_t>(state.range(0));
@@ -127,8 +127,8 @@ Made* workload(benchmark::State& state) {
   return made;
 }
 
-// The verbs, for any workload with `add()`, `sample()`, which gives a handle of the drawn items, `update(handle)`,
-// which gives the number of those that are gone, and `Record`.
+// The verbs, for any workload with `Record`, `add()`, `sample()`, which gives a `Handle` of the drawn items, and
+// `update(handle)`, which gives the number of those that are gone.
 
 inline void count(benchmark::State& state, std::size_t items_a_call, std::size_t record_bytes) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(items_a_call));
@@ -188,8 +188,8 @@ struct Sizes<AtariTransition> {
   static constexpr int kSmallest = 12, kLargest = 17;
 };
 
-/// Registers verb/record/entries:N. Sizes outside, verbs inside, so that the verbs of one size follow each other
-/// and share its workload.
+/// Registers verb/record/entries:N. Sizes outside, verbs inside, so that the verbs of one size follow each
+/// other and share its workload.
 template <class Made>
 void register_verbs() {
   const std::pair<const char*, void (*)(benchmark::State&)> verbs[] = {{"add50", add50<Made>},
