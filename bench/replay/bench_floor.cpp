@@ -8,8 +8,8 @@
 // - mix         sample 512, change their 512 floats, copy 512 new ones in chunks of 50
 // - copy, read  bandwidth over a block of 1 GiB; a byte that is copied counts once
 //
-// The ring lies on huge pages where the system grants them and is read with prefetches, by one thread. This is
-// the least that we know how to do, not a proven bound.
+// The ring lies on huge pages where the system grants them and is read with prefetches, by one thread. This
+// is the least that we know how to do, not a proven bound.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

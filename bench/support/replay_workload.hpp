@@ -113,7 +113,8 @@ struct Workload {
 inline std::unique_ptr<Workload> last_workload;
 
 /// The workload of as many entries as the benchmark's first argument says, the last one if it is that; null,
-/// with the benchmark told to stop, when it does not fit into memory. `Made` has `bytes_for(entries)`, a constructor from `entries`, and `entries()`.
+/// with the benchmark told to stop, when it does not fit into memory. `Made` has `bytes_for(entries)`, a
+/// constructor from `entries`, and `entries()`.
 template <class Made>
 Made* workload(benchmark::State& state) {
   const auto entries = static_cast<std::size_t>(state.range(0));
@@ -127,8 +128,8 @@ Made* workload(benchmark::State& state) {
   return made;
 }
 
-// The verbs, for any workload with `Record`, `add()`, `sample()`, which gives a `Handle` of the drawn items, and
-// `update(handle)`, which gives the number of those that are gone.
+// The verbs, for any workload with `Record`, `add()`, `sample()`, which gives a `Handle` of the drawn items,
+// and `update(handle)`, which gives the number of those that are gone.
 
 inline void count(benchmark::State& state, std::size_t items_a_call, std::size_t record_bytes) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(items_a_call));
