@@ -20,7 +20,7 @@ help:
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build'
-	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--help" tells more; build/benchmarks.md'
+	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'

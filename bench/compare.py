@@ -359,12 +359,13 @@ class Bench:
         self.troop.update((key, value) for key, value in about.items() if value is not None)
 
     def measure_bandwidths(self, path):
-        entries, _, _ = self.run_program(path, f"^({'|'.join(BANDWIDTHS)})$")
+        entries, _, _ = self.run_program(path, f"^({'|'.join(BANDWIDTHS)})/")
         figures = []
         for benchmark, _, entry in entries:
             rate = counter(entry, "bytes_per_second")
-            self.bandwidths.setdefault(benchmark, []).append(rate)
-            figures.append((benchmark, f"{rate / 1e9:.1f} GB/s"))
+            what = benchmark.split("/")[0]
+            self.bandwidths.setdefault(what, []).append(rate)
+            figures.append((what, f"{rate / 1e9:.1f} GB/s"))
         return figures
 
     def measure_threads(self, path, record, entries):

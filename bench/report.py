@@ -198,7 +198,7 @@ def about(result):
 def differences():
     """What bench/README.md says under "Known differences"."""
     text = README.read_text(encoding="utf-8")
-    found = re.search(r"^Known differences.*?\n\n((?:- .*\n|  .*\n)+)", text, re.MULTILINE)
+    found = re.search(r"^### Known differences\n[^-]*\n((?:- .*\n|  .*\n)+)", text, re.MULTILINE)
     if found is None:
         raise BadResult(f"{README.name} has no list of known differences")
     return found[1].rstrip().splitlines()
@@ -238,10 +238,11 @@ def page(result, links):
     if result["threads"]:
         lines += [
             "",
-            "An adder inserts, a learner samples and updates; samples are counted in items. *Each its own*: the",
-            "same threads, each with a replay to itself. *Efficiency*: work at the shared replay over work at",
-            "the own ones, items weighed by the CPU time that they cost at the own ones; with one thread it is",
-            "1 but for noise. *Of CPU time*: the same for each second of CPU time, without the time spent waiting.",
+            "An adder inserts, a learner samples and updates; samples are counted in items. *Each its own*:",
+            "the same threads, each with a replay to itself. *Efficiency*: work at the shared replay over",
+            "work at the own ones, items weighed by the CPU time that they cost at the own ones; with one",
+            "thread it is 1 but for noise. *Of CPU time*: the same for each second of CPU time, not of",
+            "wall-clock time: what waiting costs is left out.",
         ]
     for part, title, size_name in (
         ("environment", "Environments", "environments"),
