@@ -200,6 +200,12 @@ def parse_options(arguments):
     add("--rounds", type=number(int, 1, 100), help="each runs everybody once; default 5")
     add("--seconds", type=number(float, 0.001, 60), help="for each figure of a round; default 0.3")
     add("--timeout", type=number(float, 1, 86400), default=600.0, help="seconds for one run of one program")
+    add(
+        "--patience",
+        type=number(float, 0.001, 86400),
+        default=math.inf,
+        help="seconds; a peer that takes longer for one size is not measured again there",
+    )
     add("--quick", action="store_true", help="the smallest sizes, one very short round")
     options = parser.parse_args(arguments)
     try:
@@ -291,6 +297,7 @@ class Bench:
                 return
             if (label, name) in self.left_out:
                 continue
+            began = time.monotonic()
             try:
                 figures = measure()
             except Failed as error:
@@ -299,6 +306,10 @@ class Bench:
                 self.problem(f"{label}, {name}", f"{error}{further}")
                 self.own_failed |= name in OWN
                 continue
+            seconds = time.monotonic() - began
+            if name not in OWN and seconds > self.options.patience and self.round < self.options.rounds:
+                self.left_out.add((label, name))
+                self.problem(f"{label}, {name}", f"took {seconds:.0f} s; not measured again (--patience)")
             text = "  ".join(f"{what} {figure}" for what, figure in figures)
             self.say(f"[{self.round}/{self.options.rounds}] {label:<28} {name:<10} {text}")
 

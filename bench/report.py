@@ -265,7 +265,7 @@ def page(result, links):
         sizes = f", entries {', '.join(distinct(sizes))}" if sizes else ""
         lines.append(f"- {peer}{sizes}: {without_folders(note)}")
     if result["problems"]:
-        lines += ["", "## Left out or failed", ""]
+        lines += ["", "## Left out, cut short or failed", ""]
         for problem in result["problems"]:
             lines.append(f"- {without_folders(problem['what'])}: {without_folders(problem['reason'])}")
     return "\n".join(lines) + "\n"

@@ -229,6 +229,14 @@ class CompareTest(unittest.TestCase):
         self.assertIn("--timeout", result["problems"][0]["reason"])
         self.assert_dead(int((self.directory / "sleeping").read_text()))
 
+    def test_a_peer_beyond_the_patience_is_measured_once(self):
+        arguments = ("--quick", "--only", "replay", "--rounds", "3", "--patience", "0.001")
+        result = self.compare(*arguments, FAKE_INSTALLED="cpprb env")
+        self.assertEqual({(row["troop_rounds"], row["peer_rounds"]) for row in result["rows"]}, {(3, 1)})
+        self.assertEqual({row["floor_rounds"] for row in result["rows"]}, {3})
+        self.assertEqual([problem["round"] for problem in result["problems"]], [1, 1])
+        self.assertIn("not measured again (--patience)", result["problems"][0]["reason"])
+
     def test_a_missing_program_is_reported_and_the_rest_goes_on(self):
         (self.build / "bench" / "bench_nn_eigen_network").unlink()
         result = self.compare("--quick")
@@ -284,6 +292,7 @@ class CompareTest(unittest.TestCase):
             ("--only", "everything"),
             ("--peer", "somebody"),
             ("--timeout", "soon"),
+            ("--patience", "0"),
             ("--peers", "/does/not/exist"),
             ("--program", "before"),
             ("--program", "before=/does/not/exist"),
