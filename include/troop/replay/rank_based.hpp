@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <string_view>
 
-#include <troop/core/error.hpp>
 #include <troop/replay/detail/power.hpp>
 #include <troop/replay/detail/rank_order.hpp>
+#include <troop/replay/replay_options.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace troop {
@@ -29,25 +29,16 @@ namespace troop {
 /// constructor and a `set_range` of an empty sampler. Not thread-safe: changes need exclusive access;
 /// several threads may call the const members.
 ///
-///     RankBased sampler(1000, 0.7, {});
-///     sampler.set(slots, priorities);
-///     sampler.draw(parts, slots, probabilities);     // parts: uniform in [0, 1)
-class RankBased {
+///     PrioritizedReplay<Transition, ArrayStorage, RankBasedSampler> replay({.capacity = 1'000'000, .alpha = 0.7});
+class RankBasedSampler {
  public:
-  static constexpr std::size_t kMaxCapacity = detail::RankOrder::kMaxCapacity;
-
-  /// Values are priorities as they were given, not their powers.
+  static constexpr std::string_view kName = "rank-based";
   static constexpr bool kTakesPowers = false;
 
-  struct Options {
-    void validate() const {}
-  };
-
-  /// No slot has a rank. `alpha` 0 draws uniformly. Throws InvalidArgument unless 1 <= capacity < 2^32 and alpha
-  /// is finite and not negative, Error when the memory is not to be had.
-  RankBased(std::size_t capacity, double alpha, const Options& options) : RankBased(capacity, alpha) {
-    options.validate();
-  }
+  /// No slot has a rank. Throws InvalidArgument unless `options.capacity` is from 1 to 2^32 - 1, Error when the
+  /// memory is not to be had.
+  explicit RankBasedSampler(const ReplayOptions& options)
+      : order_(options.capacity), ranks_(options.capacity), alpha_(options.alpha) {}
 
   /// Sets priorities; of a slot that is named twice the last one stays. They must be finite and not negative.
   void set(std::span<const std::size_t> slots, std::span<const float> values) noexcept {
@@ -58,7 +49,7 @@ class RankBased {
   /// Sets the adjacent slots [first, first + values.size()). While no slot has a rank this sorts once, several
   /// times as fast as one by one for a whole replay.
   void set_range(std::size_t first, std::span<const float> values) {
-    if (empty()) {
+    if (order_.size() == 0) {
       order_.build(first, values);
     } else {
       set_adjacent(first, values.size(), [&](std::size_t i) { return values[i]; });
@@ -72,36 +63,32 @@ class RankBased {
     update_ranks();
   }
 
-  /// Whether no slot can be drawn.
-  bool empty() const noexcept { return order_.size() == 0; }
-
-  /// The sum of rank^-alpha over all ranks, to which probabilities are relative.
+  /// The sum of rank^-alpha over all ranks, to which probabilities are relative; 0 when no slot has one.
   double total() const noexcept { return ranks_.total(); }
 
   float value(std::size_t slot) const noexcept { return order_.priority(slot); }
 
-  /// Draws one slot for each of `parts`, which say where, in [0, 1), the draws fall within the total when the
-  /// slots are lined up by rank. Must not be `empty()`.
-  void draw(std::span<const double> parts, std::span<std::size_t> slots,
+  /// The probability of the last rank.
+  double smallest_probability() const noexcept {
+    assert(num_ranks_ > 0);
+    return static_cast<double>(ranks_[num_ranks_ - 1]) / total();
+  }
+
+  /// Draws a slot for each part in [0, 1), which says where the draw falls within the total when the slots are lined
+  /// up by rank. Overwrites the parts. At least one slot must have a rank.
+  void draw(std::span<double> parts, std::span<std::size_t> slots,
             std::span<double> probabilities) const noexcept {
-    assert(!empty() && parts.size() == slots.size() && parts.size() == probabilities.size());
+    assert(num_ranks_ > 0 && parts.size() == slots.size() && parts.size() == probabilities.size());
     const double total = ranks_.total();
-    for (std::size_t i = 0; i < parts.size(); ++i) probabilities[i] = parts[i] * total;
-    ranks_.find(probabilities, slots);
-    for (std::size_t i = 0; i < parts.size(); ++i)
+    for (double& part : parts) part *= total;
+    ranks_.find(parts, slots);
+    for (std::size_t i = 0; i < slots.size(); ++i)
       probabilities[i] = static_cast<double>(ranks_[slots[i]]) / total;
     order_.slots_at(slots, slots);
   }
 
  private:
   static constexpr std::size_t kPiece = 256;
-
-  RankBased(std::size_t capacity, double alpha)
-      : order_(capacity),
-        ranks_(capacity),
-        alpha_((require(std::isfinite(alpha) && alpha >= 0.0, "alpha", alpha,
-                        "a finite number that is at least 0"),
-                alpha)) {}
 
   template <class Value>
   void set_adjacent(std::size_t first, std::size_t count, Value value) noexcept {

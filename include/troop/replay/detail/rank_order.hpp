@@ -23,14 +23,14 @@ namespace troop::detail {
 /// largest priority, equal priorities stand by slot, smaller slots first. A priority of 0 is not in the order.
 ///
 /// Leaves hold up to 64 keys, inner nodes up to 32 children with the smallest key and the number of keys before
-/// each; all but the root are at least half full. A search in a node counts the numbers that are not greater,
-/// in vectors and without a branch. Full nodes are split, and poor ones joined or levelled, on the way down,
-/// so that a change is one descent.
+/// each; all but the root are half full or one short of it. A search in a node counts the numbers that are not
+/// greater, in vectors and without a branch. Full nodes are split, and poor ones joined or levelled, on the way
+/// down, so that a change is one descent to take a key out and one to put it in.
 ///
-/// Costs: a change O(log n), two descents; ranks are looked up in batches, many descents side by side. Memory: 4
-/// bytes a slot and, for each slot in the order, from 8.5 (full nodes) to 17.2 bytes (all nodes half empty), about
-/// 12.5 after random changes; address space for the worst is set aside at the beginning, so that no change
-/// allocates. Not thread-safe: changes need exclusive access; several threads may call the const members.
+/// Costs: a change O(log n); ranks are looked up in batches, many descents side by side. Memory: 4 bytes a slot
+/// and, for each slot in the order, about 12.5 bytes after random changes, from 8.3 (full nodes) to 17.8 (half
+/// empty ones). Address space for the worst is set aside at the beginning, so that no change allocates. Not
+/// thread-safe: changes need exclusive access; several threads may call the const members.
 class RankOrder {
  public:
   static constexpr std::size_t kMaxCapacity = std::numeric_limits<std::uint32_t>::max();
@@ -40,10 +40,11 @@ class RankOrder {
   explicit RankOrder(std::size_t capacity) : capacity_(capacity) {
     require(capacity >= 1 && capacity <= kMaxCapacity, "capacity", capacity, "an integer from 1 to 2^32 - 1");
     priorities_ = Block(capacity * sizeof(float));
-    std::size_t nodes = capacity / (kLeafKeys / 2) + 1;
+    // Half a node less one is what a node keeps that was levelled at one more than a full node's content.
+    std::size_t nodes = capacity / (kLeafKeys / 2 - 1) + 1;
     leaves_ = Pool<Leaf>(nodes);
     std::size_t inner_nodes = 0;
-    while (nodes > 1) inner_nodes += nodes = nodes / (kChildren / 2) + 1;
+    while (nodes > 1) inner_nodes += nodes = nodes / (kChildren / 2 - 1) + 1;
     inner_ = Pool<Inner>(inner_nodes + 1);
     root_ = leaves_.take();
     fill_leaf(leaves_[root_], {});
@@ -90,9 +91,9 @@ class RankOrder {
       if (priorities[i] > 0.0f) keys.push_back(key_of(first + i, priorities[i]));
     }
     std::sort(keys.begin(), keys.end());
+    build_tree(keys);
     std::copy(priorities.begin(), priorities.end(),
               this->priorities().begin() + static_cast<std::ptrdiff_t>(first));
-    build_tree(keys);
   }
 
   /// The slots of `ranks`, each below `size()`, in any order. The two spans may be the same memory.
@@ -119,7 +120,8 @@ class RankOrder {
   };
 
   struct alignas(64) Inner {
-    Key first[kChildren];             // no key of the child is smaller; kNoKey where there is no child
+    Key first[kChildren];             // no key that belongs in the child is smaller: 0 in the leftmost nodes;
+                                      // kNoKey where there is no child
     std::uint32_t before[kChildren];  // keys in the children before
     Node child[kChildren];
     std::uint32_t children;
@@ -135,7 +137,10 @@ class RankOrder {
     const T& operator[](Node node) const noexcept { return block_.as<T>()[node]; }
 
     Node take() noexcept {
-      if (free_ == kNone) return used_++;
+      if (free_ == kNone) {
+        assert(used_ < block_.as<T>().size());
+        return used_++;
+      }
       const Node node = free_;
       free_ = next(node);
       return node;
@@ -170,9 +175,9 @@ class RankOrder {
     return static_cast<std::size_t>(count);
   }
 
-  /// The child in which `key` is or belongs. All keys before the second child's first are in the first.
+  /// The child in which `key` is or belongs.
   static std::size_t child_for(const Inner& node, Key key) noexcept {
-    return std::max<std::size_t>(count_up_to(node.first, key), 1) - 1;
+    return count_up_to(node.first, key) - 1;
   }
 
   /// Keys below child `i` of a node that has `count` keys below it.
@@ -227,7 +232,7 @@ class RankOrder {
     for (std::size_t level = height_; level > 0; --level) {
       Inner& inner = inner_[node];
       std::size_t i = child_for(inner, key);
-      if (fill_of(level - 1, inner.child[i], keys_of(inner, i, count)) == room(level - 1) / 2) {
+      if (fill_of(level - 1, inner.child[i], keys_of(inner, i, count)) <= room(level - 1) / 2) {
         enrich(inner, i, level - 1, count);
         if (inner.children == 1) {  // of the root, alone, two children can have become one
           root_ = inner.child[0];
@@ -288,7 +293,7 @@ class RankOrder {
     share(above, i, level, count, room(level) / 2);
   }
 
-  /// Joins child `i`, a half full one of `level`, with a neighbour, or, if that holds too much, takes from it.
+  /// Joins child `i`, an at most half full one of `level`, with a neighbour, or, if that holds too much, takes from it.
   void enrich(Inner& above, std::size_t i, std::size_t level, std::size_t count) noexcept {
     const std::size_t left = i + 1 < above.children ? i : i - 1;
     const std::size_t both = fill_of(level, above.child[left], keys_of(above, left, count)) +
@@ -360,14 +365,16 @@ class RankOrder {
 
   /// Builds the tree of ascending keys, its nodes three quarters full.
   void build_tree(std::span<const Key> keys) {
+    std::vector<Part> parts, above;
+    parts.reserve(keys.size() / (kLeafKeys / 2) + 1);  // first, so that nothing has changed where this throws
+    above.reserve(parts.capacity());
     leaves_.give_back(root_);
     size_ = keys.size();
     height_ = 0;
-    std::vector<Part> parts, above;
     deal_out(keys, kLeafKeys, [&](std::span<const Key> some) {
       const Node node = leaves_.take();
       fill_leaf(leaves_[node], some);
-      parts.push_back({some.empty() ? 0 : some.front(), some.size(), node});
+      parts.push_back({parts.empty() ? 0 : some.front(), some.size(), node});
     });
     for (; parts.size() > 1; ++height_, parts.swap(above)) {
       above.clear();
