@@ -100,7 +100,8 @@ TEST_CASE("after any history of batches and ranges the extremes are those of the
     SumTree leaves(capacity);
     MinMaxTree extremes(capacity);
     for (int operation = 0; operation < 400; ++operation) {
-      // Few different values in some stretches, so that extremes are shared and vanish; few positive in others.
+      // Few different values in some stretches, so that extremes are shared and vanish; few positive in
+      // others.
       const bool ties = operation / 50 % 2 == 0, sparse = operation / 100 % 2 == 0;
       const auto draw = [&] {
         if (random.below(sparse ? 1 : 4) == 0 && random.below(8) != 0) return 0.0f;

@@ -216,7 +216,8 @@ TEST_CASE("an order that is built at once is the one of single changes, and goes
 }
 
 TEST_CASE("nodes that are half empty everywhere still find room in the memory that was set aside") {
-  // Ascending insertion leaves every split node half full; then removals that just keep nodes from being joined.
+  // Ascending insertion leaves every split node half full; then removals that just keep nodes from being
+  // joined.
   constexpr std::size_t kCapacity = 200000;
   for (const bool ascending : {true, false}) {
     CAPTURE(ascending);

@@ -191,7 +191,8 @@ class SumTree {
 
   std::size_t capacity_;
   Block leaves_;
-  /// [0]: the sums of groups of 16 leaves; [n + 1]: those of groups of 16 sums of [n]; the last has at most 16.
+  /// [0]: the sums of groups of 16 leaves; [n + 1]: those of groups of 16 sums of [n]; the last has at most
+  /// 16.
   std::vector<Block> levels_;
   detail::TouchedNodes touched_;
 };

@@ -20,17 +20,18 @@
 namespace troop::detail {
 
 /// A counted B+ tree (Bayer and McCreight 1972) of keys that are made of a priority and a slot: rank 0 is the
-/// largest priority, equal priorities stand by slot, smaller slots first. A priority of 0 is not in the order.
+/// largest priority, equal priorities stand by slot, smaller slots first. A priority of 0 is not in the
+/// order.
 ///
-/// Leaves hold up to 64 keys, inner nodes up to 32 children with the smallest key and the number of keys before
-/// each; all but the root are half full or one short of it. A search in a node counts the numbers that are not
-/// greater, in vectors and without a branch. Full nodes are split, and poor ones joined or levelled, on the way
-/// down, so that a change is one descent to take a key out and one to put it in.
+/// Leaves hold up to 64 keys, inner nodes up to 32 children with the smallest key and the number of keys
+/// before each; all but the root are half full or one short of it. A search in a node counts the numbers that
+/// are not greater, in vectors and without a branch. Full nodes are split, and poor ones joined or levelled,
+/// on the way down, so that a change is one descent to take a key out and one to put it in.
 ///
-/// Costs: a change O(log n); ranks are looked up in batches, many descents side by side. Memory: 4 bytes a slot
-/// and, for each slot in the order, about 12.5 bytes after random changes, from 8.3 (full nodes) to 17.8 (half
-/// empty ones). Address space for the worst is set aside at the beginning, so that no change allocates. Not
-/// thread-safe: changes need exclusive access; several threads may call the const members.
+/// Costs: a change O(log n); ranks are looked up in batches, many descents side by side. Memory: 4 bytes a
+/// slot and, for each slot in the order, about 12.5 bytes after random changes, from 8.3 (full nodes) to 17.8
+/// (half empty ones). Address space for the worst is set aside at the beginning, so that no change allocates.
+/// Not thread-safe: changes need exclusive access; several threads may call the const members.
 class RankOrder {
  public:
   static constexpr std::size_t kMaxCapacity = std::numeric_limits<std::uint32_t>::max();
@@ -159,8 +160,8 @@ class RankOrder {
   std::span<float> priorities() noexcept { return priorities_.as<float>(); }
   std::span<const float> priorities() const noexcept { return priorities_.as<float>(); }
 
-  /// Ascending keys: descending priorities, then ascending slots. Floats that are not negative are in the same
-  /// order as their bits.
+  /// Ascending keys: descending priorities, then ascending slots. Floats that are not negative are in the
+  /// same order as their bits.
   static Key key_of(std::size_t slot, float priority) noexcept {
     const auto below_top = std::numeric_limits<std::int32_t>::max() - std::bit_cast<std::int32_t>(priority);
     return Key{below_top} << 32 | static_cast<Key>(slot);
@@ -293,7 +294,8 @@ class RankOrder {
     share(above, i, level, count, room(level) / 2);
   }
 
-  /// Joins child `i`, an at most half full one of `level`, with a neighbour, or, if that holds too much, takes from it.
+  /// Joins child `i`, an at most half full one of `level`, with a neighbour, or, if that holds too much,
+  /// takes from it.
   void enrich(Inner& above, std::size_t i, std::size_t level, std::size_t count) noexcept {
     const std::size_t left = i + 1 < above.children ? i : i - 1;
     const std::size_t both = fill_of(level, above.child[left], keys_of(above, left, count)) +

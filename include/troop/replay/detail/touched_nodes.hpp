@@ -58,7 +58,8 @@ class TouchedNodes {
     }
   }
 
-  /// The same for the adjacent leaves [first, first + count), at least one, without a look at what has changed.
+  /// The same for the adjacent leaves [first, first + count), at least one, without a look at what has
+  /// changed.
   template <class Compute>
   void compute_range(std::size_t first, std::size_t count, Compute compute) const noexcept {
     std::size_t last = first + count - 1;
