@@ -123,8 +123,8 @@ class Batch : public detail::BatchItems<Record> {
   std::vector<double> parts_;  // where the draws fall
 };
 
-/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one shard
-/// fills of a batch.
+/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one
+/// shard fills of a batch.
 template <class Element>
 struct DrawTarget {
   std::span<Key> keys;

@@ -1,5 +1,6 @@
 /// @file
-/// What decides which items a replay draws: in proportion to their priorities, uniformly, or the newest first.
+/// What decides which items a replay draws: in proportion to their priorities, uniformly, or the newest
+/// first.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +19,19 @@
 
 namespace troop {
 
-/// What a replay asks of its sampler, which keeps one value for each of the replay's slots: priority^alpha where
-/// `kTakesPowers` is true, else the priority itself. A slot of value 0 is never drawn.
+/// What a replay asks of its sampler, which keeps one value for each of the replay's slots: priority^alpha
+/// where `kTakesPowers` is true, else the priority itself. A slot of value 0 is never drawn.
 ///
 /// - `S(options)`: `options.capacity` slots; all values are 0. `S::kName` is what snapshots call it.
-/// - `set(slots, values)`, `set_range(first, values)`, `fill(first, count, value)`: change values; of a slot that is
-///   named twice the last stays.
-/// - `draw(parts, slots, probabilities)`: for each part in [0, 1) a slot and the probability with which a uniform
-///   part finds it; overwrites the parts. `total()` is greater than 0, or nothing can be drawn.
-/// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn, asked for only with
-///   WeightNormalizer::replay.
+/// - `set(slots, values)`, `set_range(first, values)`, `fill(first, count, value)`: change values; of a slot
+///   that is named twice the last stays.
+/// - `draw(parts, slots, probabilities)`: for each part in [0, 1) a slot and the probability with which a
+///   uniform part finds it; overwrites the parts. `total()` is greater than 0, or nothing can be drawn.
+/// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn, asked for
+///   only with WeightNormalizer::replay.
 ///
-/// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory may be
-/// taken.
+/// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory
+/// may be taken.
 template <class S>
 concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
     requires(S& sampler, const S& constant, std::size_t slot, float value, std::span<const std::size_t> slots,
@@ -149,10 +150,10 @@ class UniformSampler : public detail::Membership<detail::SlotSet> {
   }
 };
 
-/// Draws no lot: a sample of n holds the n newest items of positive priority, the newest first; when there are
-/// fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised (after the
-/// loading of a snapshot, from when it was added). The
-/// probabilities are those of a uniform draw, so that all weights are 1. 8 bytes an item.
+/// Draws no lot: a sample of n holds the n newest items of positive priority, the newest first; when there
+/// are fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised
+/// (after the loading of a snapshot, from when it was added). The probabilities are those of a uniform draw,
+/// so that all weights are 1. 8 bytes an item.
 class NewestFirstSampler : public detail::Membership<detail::SlotList> {
  public:
   static constexpr std::string_view kName = "newest first";

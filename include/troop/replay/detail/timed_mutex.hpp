@@ -9,9 +9,9 @@
 
 namespace troop::detail {
 
-/// Taking it when it is free costs what a std::mutex costs; the clock is read only by those that wait. They try
-/// again for some microseconds before they sleep: a replay's lock is held for about as long, and a thread that
-/// slept takes longer to wake.
+/// Taking it when it is free costs what a std::mutex costs; the clock is read only by those that wait. They
+/// try again for some microseconds before they sleep: a replay's lock is held for about as long, and a thread
+/// that slept takes longer to wake.
 class TimedMutex {
  public:
   void lock() {
