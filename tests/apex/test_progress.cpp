@@ -81,7 +81,10 @@ TEST_CASE("quiet prints nothing") {
 
 TEST_CASE("on a terminal the live line is written over, and ended when the run ends by an exception") {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  REQUIRE(terminal >= 0);
+  if (terminal < 0) {
+    MESSAGE("not tried: there is no pseudo-terminal here (is /dev/pts mounted?)");
+    return;
+  }
   REQUIRE(grantpt(terminal) == 0);
   REQUIRE(unlockpt(terminal) == 0);
   std::FILE* const stream = std::fopen(ptsname(terminal), "w");

@@ -283,6 +283,7 @@ TEST_CASE("numbers that are not finite are refused with environment, step and pl
   struct Broken : CartPole {
     env::StepResult step(std::int32_t action, std::span<float> observation) {
       env::StepResult result = CartPole::step(action, observation);
+      if (steps() == at) result.terminated = ending;
       if (steps() == at) *(in_reward ? &result.reward : &observation[2]) = value;
       return result;
     }
@@ -291,7 +292,7 @@ TEST_CASE("numbers that are not finite are refused with environment, step and pl
       if (at == 0) observation[3] = value;
     }
     std::uint32_t at = 3;
-    bool in_reward = false;
+    bool in_reward = false, ending = false;
     float value = std::numeric_limits<float>::quiet_NaN();
   };
   Broken broken;
@@ -314,12 +315,22 @@ TEST_CASE("numbers that are not finite are refused with environment, step and pl
                        "CartPole-v1, environment 11, step 3 of its episode: reward: -inf is not allowed; "
                        "expected a finite number",
                        InvalidArgument);
+  broken.ending = true;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: reward: -inf is not allowed; "
+                       "expected a finite number",
+                       InvalidArgument);
+  broken.in_reward = false;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: observation[2]: -inf is not "
+                       "allowed; expected a finite number",
+                       InvalidArgument);
   broken.at = 0;
   CHECK_THROWS_WITH_AS(play("environment"),
                        "CartPole-v1, environment 11, step 0 of its episode: observation[3]: -inf is not "
                        "allowed; expected a finite number",
                        InvalidArgument);
-  broken = {{}, 3, false, std::numeric_limits<float>::max()};
+  broken = {{}, 3, false, false, std::numeric_limits<float>::max()};
   CHECK_NOTHROW(play("environment"));
 }
 
