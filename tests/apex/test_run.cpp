@@ -143,6 +143,7 @@ TEST_CASE("a run keeps the network of an earlier one under another name, solved 
   options.output = directory.file("network.troop");
   REQUIRE(troop::apex::run<CartPole>(options, kNetwork) == 0);
   const auto solved = troop::nn::load_network(options.output);
+  options.seed = 3;
   options.target_return = 501.0;
   options.max_seconds = 0.1;
   CHECK(troop::apex::detail::notes(options, CartPole().spec()) ==

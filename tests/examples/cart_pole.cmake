@@ -66,7 +66,7 @@ endforeach()
 # A reader that has seen enough: the run stops, saves, and says so where it can still be heard.
 file(REMOVE "${FOLDER}/c.troop")
 run(0 "^ *[0-9.]+s .*\nstopped by a signal: saved the network to c.troop.*not solved: .*ended with 141\n$" sh -c
-    "{ \"${PROGRAM}\" --target-return 501 --max-seconds 60 --output c.troop; echo ended with $? >&2; } | head -n 1")
+    "{\n\"${PROGRAM}\" --target-return 501 --max-seconds 60 --output c.troop\necho ended with $? >&2\n} | head -n 1")
 if(NOT EXISTS "${FOLDER}/c.troop")
   message(SEND_ERROR "a closed pipe: no network was saved")
 endif()
