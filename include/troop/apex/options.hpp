@@ -405,7 +405,7 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
   }
   const std::vector<std::string> words = detail::command_line(argc, argv, table.entries());
   const auto origin_of = [&](const std::string& name) {
-    const std::string flag = detail::flag_of(name);
+    std::string flag = detail::flag_of(name);
     for (const std::string& word : words)
       if (word == flag || word.starts_with(flag + "=")) return flag;
     const std::string key = flag.substr(2), place = file->place_of(key);

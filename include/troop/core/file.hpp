@@ -196,7 +196,7 @@ inline std::string keep_earlier_file(const std::string& path) {
   const std::size_t stem = dot == std::string::npos || dot <= name ? path.size() : dot;
   struct stat status {};
   for (std::size_t number = 1; ::lstat(path.c_str(), &status) == 0; ++number) {
-    const std::string kept = path.substr(0, stem) + "." + std::to_string(number) + path.substr(stem);
+    std::string kept = path.substr(0, stem) + "." + std::to_string(number) + path.substr(stem);
     if (::link(path.c_str(), kept.c_str()) == 0) return kept;
     if (errno == EEXIST) continue;
     if (::lstat(kept.c_str(), &status) == 0) continue;
