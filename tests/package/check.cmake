@@ -97,6 +97,13 @@ elseif(CASE STREQUAL "minimal")
   consume(-DCMAKE_PREFIX_PATH=${prefix} ${without_libraries})
   consume_refused("troop::nn was not installed, because troop was configured without libeigen3-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=nn)
+  # Whoever asks for an example there is told what is missing.
+  configure("${SOURCE}" "${SCRATCH}/examples" -DTROOP_BUILD_TESTS=OFF ${without_libraries})
+  run(${configure_command})
+  foreach(target IN ITEMS cart_pole examples)
+    run_refused("cart_pole cannot be built: Eigen3 3.4 was not found (Debian package libeigen3-dev)"
+                ${CMAKE_COMMAND} --build "${SCRATCH}/examples" --target ${target})
+  endforeach()
 
 elseif(CASE STREQUAL "missing_dependency")
   if(NOT everything)

@@ -46,7 +46,7 @@ using troop::RateLimiter;
 using troop::save_snapshot;
 using troop::UniformRemover;
 using troop::UniformSampler;
-using troop::test::TemporaryDirectory;
+using troop::testing::TemporaryDirectory;
 using troop::testing::Failures;
 using troop::testing::kTorn;
 using troop::testing::LargeRecord;

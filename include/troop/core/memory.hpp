@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
@@ -28,9 +30,51 @@
 
 namespace troop {
 
-/// Bytes of physical memory of this machine.
-inline std::size_t physical_memory() noexcept {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+namespace detail {
+
+/// The smallest number in the files `name` from `folder` / `path` up to `folder` itself; a file that is not
+/// there, or says "max", bounds nothing.
+inline std::size_t least_in_hierarchy(const std::filesystem::path& folder, const std::string& path,
+                                      const char* name) {
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  const auto look = [&](const std::filesystem::path& place) {
+    std::size_t bytes = 0;
+    if (std::ifstream(place / name) >> bytes) least = std::min(least, bytes);
+  };
+  std::filesystem::path place = folder;
+  look(place);
+  for (const auto& part : std::filesystem::path(path).relative_path()) look(place /= part);
+  return least;
+}
+
+/// Bytes that the process's control groups allow it, those above them included; the largest number where
+/// there are none. `root` holds proc/self/cgroup and sys/fs/cgroup.
+inline std::size_t cgroup_memory(const std::filesystem::path& root = "/") {
+  const std::filesystem::path folder = root / "sys/fs/cgroup";
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  std::ifstream groups(root / "proc/self/cgroup");  // lines HIERARCHY:CONTROLLERS:PATH
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    std::string controllers = line.substr(first, second - first + 1);
+    controllers.front() = controllers.back() = ',';
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,")
+      least = std::min(least, least_in_hierarchy(folder, path, "memory.max"));  // version 2
+    if (controllers.find(",memory,") != std::string::npos)
+      least = std::min(least, least_in_hierarchy(folder / "memory", path, "memory.limit_in_bytes"));
+  }
+  return least;
+}
+
+}  // namespace detail
+
+/// Bytes of memory that this process can have: the machine's physical memory, or less where a control group
+/// (a container, a systemd unit, a batch job) is allowed less. Reads a few small files: for set-up.
+inline std::size_t physical_memory() {
+  const std::size_t machine =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::min(machine, detail::cgroup_memory());
 }
 
 /// `count * bytes`, or InvalidArgument naming `field` when that is more than a process can address.
