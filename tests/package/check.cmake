@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
-set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
+                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON)
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # run(<command>...): must succeed.
@@ -53,6 +54,9 @@ endfunction()
 
 if(COMPONENTS MATCHES "apex")
   set(everything -DWITH_APEX=ON)
+  if(COMPONENTS MATCHES "compression")
+    list(APPEND everything -DWITH_COMPRESSION=ON)
+  endif()
 endif()
 
 if(CASE STREQUAL "find_package")
@@ -97,6 +101,8 @@ elseif(CASE STREQUAL "minimal")
   consume(-DCMAKE_PREFIX_PATH=${prefix} ${without_libraries})
   consume_refused("troop::nn was not installed, because troop was configured without libeigen3-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=nn)
+  consume_refused("troop was configured without liblz4-dev and libzstd-dev"
+                  -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=compression)
 
 elseif(CASE STREQUAL "missing_dependency")
   if(NOT everything)

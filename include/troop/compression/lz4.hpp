@@ -33,8 +33,9 @@ class Lz4 {
   /// Throws Error when `out` is smaller than `bound(in.size())` and the result does not fit.
   static std::size_t compress(std::span<const std::byte> in, std::span<std::byte> out) {
     const int written = LZ4_compress_default(chars(in.data()), chars(out.data()), size(in), size(out));
-    if (written <= 0) throw Error("LZ4 cannot pack " + std::to_string(in.size()) + " bytes into " +
-                                  std::to_string(out.size()));
+    if (written <= 0)
+      throw Error("LZ4 cannot pack " + std::to_string(in.size()) + " bytes into " +
+                  std::to_string(out.size()));
     return static_cast<std::size_t>(written);
   }
 

@@ -39,8 +39,9 @@ class Zstd {
     if (context == nullptr) throw std::bad_alloc();
     const std::size_t written =
         ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), kLevel);
-    if (ZSTD_isError(written) != 0) throw Error("Zstandard cannot pack " + std::to_string(in.size()) +
-                                                " bytes: " + ZSTD_getErrorName(written));
+    if (ZSTD_isError(written) != 0)
+      throw Error("Zstandard cannot pack " + std::to_string(in.size()) +
+                  " bytes: " + ZSTD_getErrorName(written));
     return written;
   }
 

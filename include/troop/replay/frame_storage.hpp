@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <random>
@@ -28,10 +29,10 @@
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
 #include <troop/fwd.hpp>
-#include <troop/replay/array_storage.hpp>
 #include <troop/replay/detail/frame_hash.hpp>
 #include <troop/replay/detail/frame_split.hpp>
 #include <troop/replay/detail/frame_table.hpp>
+#include <troop/replay/storage.hpp>
 
 namespace troop {
 
@@ -93,29 +94,33 @@ struct FrameStatistics {
 template <class Codec, class Hash>
 class FrameStorage {
   static constexpr bool kRaw = std::is_same_v<Codec, RawFrames>;
-  static_assert(kRaw || troop::Codec<Codec>,
-                "Codec must be RawFrames or have name, bound, compress and a noexcept decompress (troop::Codec)");
+  static_assert(
+      kRaw || troop::Codec<Codec>,
+      "Codec must be RawFrames or have name, bound, compress and a noexcept decompress (troop::Codec)");
 
  public:
   using Options = FrameOptions;
 
   /// Throws InvalidArgument for a capacity of 0 or an absurd one and for options that do not go with `layout`, Error when the
   /// addresses are not to be had.
-  FrameStorage(std::size_t capacity, RecordLayout layout, Options options = {})
+  FrameStorage(std::size_t capacity, RecordLayout layout, const Options& options = {})
       : layout_(std::move(layout)),
         split_((options.validate(), layout_), options.fields),
         capacity_(checked_capacity(capacity)),
-        slot_bytes_((split_.frames().size() * sizeof(Id) + split_.rest_bytes() + kAlign - 1) / kAlign * kAlign),
+        slot_bytes_((split_.frames().size() * sizeof(Id) + split_.rest_bytes() + kAlign - 1) / kAlign *
+                    kAlign),
         hash_(split_.frame_bytes(), random_seed()),
         slots_(Block::reserve(checked_bytes("capacity", capacity, slot_bytes_))),
         frames_(Block::reserve(checked_bytes("capacity", capacity, split_.frames().size() * kept_bytes()))),
-        table_(most_frames()) {}
+        index_(std::make_unique<Index>(most_frames())) {}
 
-  FrameStorage(const FrameStorage&) = delete;
-  FrameStorage& operator=(const FrameStorage&) = delete;
+  /// Movable while no other thread uses it.
+  FrameStorage(FrameStorage&&) noexcept = default;
+  FrameStorage& operator=(FrameStorage&&) = delete;
   ~FrameStorage() {
     if constexpr (!kRaw) {
-      for (std::size_t i = 0; i < table_.taken(); ++i) std::free(frames_.as<Packed*>()[i]);
+      if (index_ == nullptr) return;  // moved from
+      for (std::size_t i = 0; i < index_->table.taken(); ++i) std::free(frames_.as<Packed*>()[i]);
     }
   }
 
@@ -162,7 +167,9 @@ class FrameStorage {
     std::size_t bytes = 0;
     for (const std::size_t slot : slots) {
       for (const Id id : ids(slot)) {
-        if (id == detail::kNoFrame || !numbers.emplace(id, static_cast<std::uint32_t>(order.size() + 1)).second) continue;
+        if (id == detail::kNoFrame ||
+            !numbers.emplace(id, static_cast<std::uint32_t>(order.size() + 1)).second)
+          continue;
         order.push_back(id);
         bytes += kept(id).size();
       }
@@ -173,7 +180,8 @@ class FrameStorage {
     for (const Id id : order) put(out, static_cast<std::uint32_t>(kept(id).size()));
     for (const Id id : order) out.insert(out.end(), kept(id).begin(), kept(id).end());
     for (const std::size_t slot : slots) {
-      for (const Id id : ids(slot)) put(out, id == detail::kNoFrame ? std::uint32_t{0} : numbers.find(id)->second);
+      for (const Id id : ids(slot))
+        put(out, id == detail::kNoFrame ? std::uint32_t{0} : numbers.find(id)->second);
       out.insert(out.end(), rest(slot), rest(slot) + split_.rest_bytes());
     }
   }
@@ -192,8 +200,9 @@ class FrameStorage {
   /// Throws InvalidArgument when there are not as many slots, Error as `validate` does, std::bad_alloc; after one of the
   /// latter two the slots hold what they held before or frames of zeros.
   void load(std::size_t slot, std::size_t count, std::span<const std::byte> bytes) {
-    require(slot <= capacity_ && count <= capacity_ - slot, "count", count,
-            "at most the " + std::to_string(slot <= capacity_ ? capacity_ - slot : 0) + " slots that there are");
+    require(
+        slot <= capacity_ && count <= capacity_ - slot, "count", count,
+        "at most the " + std::to_string(slot <= capacity_ ? capacity_ - slot : 0) + " slots that there are");
     const Encoding encoding = parse(count, bytes);
     std::vector<Wanted> wanted(encoding.frames.size());
     for (std::size_t i = 0; i < count; ++i) {
@@ -233,12 +242,13 @@ class FrameStorage {
   }
 
   FrameStatistics statistics() const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(index_->mutex);
     FrameStatistics result;
-    result.frames = table_.frames();
-    result.uses = table_.uses();
-    result.frame_bytes = kRaw ? table_.frames() * split_.frame_bytes() : packed_bytes_;
-    result.table_bytes = table_.bytes() + slots_written_.load() * slot_bytes_ + (kRaw ? 0 : table_.taken() * kept_bytes());
+    result.frames = index_->table.frames();
+    result.uses = index_->table.uses();
+    result.frame_bytes = kRaw ? index_->table.frames() * split_.frame_bytes() : index_->packed_bytes;
+    result.table_bytes = index_->table.bytes() + index_->slots_written.load() * slot_bytes_ +
+                         (kRaw ? 0 : index_->table.taken() * kept_bytes());
     return result;
   }
 
@@ -264,6 +274,16 @@ class FrameStorage {
     std::uint32_t uses = 0;
     Id id = detail::kNoFrame;
     bool is_new = false;
+  };
+
+  /// Which frames there are.
+  struct Index {
+    explicit Index(std::size_t most) : table(most) {}
+
+    std::mutex mutex;  // guards the table and packed_bytes
+    detail::FrameTable table;
+    std::size_t packed_bytes = 0;
+    std::atomic<std::size_t> slots_written{0};  // one more than the last
   };
 
   struct Scratch {
@@ -299,7 +319,8 @@ class FrameStorage {
     require(capacity >= 1, "capacity", capacity, "a positive integer");
     const std::size_t most = (std::numeric_limits<Id>::max() - 1) / split_.frames().size();
     require(capacity <= most, "capacity", capacity,
-            "at most " + std::to_string(most) + ", for records of " + std::to_string(split_.frames().size()) + " frames");
+            "at most " + std::to_string(most) + ", for records of " + std::to_string(split_.frames().size()) +
+                " frames");
     return capacity;
   }
   std::size_t kept_bytes() const noexcept { return kRaw ? split_.frame_bytes() : sizeof(Packed*); }
@@ -311,9 +332,13 @@ class FrameStorage {
   std::span<Id> ids(std::size_t slot) const noexcept {
     return {reinterpret_cast<Id*>(slot_data(slot)), split_.frames().size()};
   }
-  std::byte* rest(std::size_t slot) const noexcept { return slot_data(slot) + split_.frames().size() * sizeof(Id); }
+  std::byte* rest(std::size_t slot) const noexcept {
+    return slot_data(slot) + split_.frames().size() * sizeof(Id);
+  }
 
-  std::byte* raw(Id id) const noexcept { return frames_.data() + (id - std::size_t{1}) * split_.frame_bytes(); }
+  std::byte* raw(Id id) const noexcept {
+    return frames_.data() + (id - std::size_t{1}) * split_.frame_bytes();
+  }
   Packed*& packed(Id id) const noexcept { return frames_.as<Packed*>()[id - std::size_t{1}]; }
 
   /// The bytes of a frame as they are kept.
@@ -333,7 +358,8 @@ class FrameStorage {
     for (const std::size_t offset : split_.frames()) {
       const Wanted next{.digest = hash_(record + offset), .frame = record + offset};
       std::size_t i = 0;
-      while (i < wanted.size() && !(wanted[i].digest == next.digest && equal(wanted[i].frame, next.frame))) ++i;
+      while (i < wanted.size() && !(wanted[i].digest == next.digest && equal(wanted[i].frame, next.frame)))
+        ++i;
       if (i == wanted.size()) wanted.push_back(next);
       ++wanted[i].uses;
       which.push_back(i);
@@ -359,16 +385,16 @@ class FrameStorage {
     auto& gone = scratch().gone;
     gone.reserve(wanted.size() + old.size());
     {
-      const std::lock_guard lock(mutex_);
-      for (const Wanted& frame : wanted) table_.prefetch(frame.digest);
+      const std::lock_guard lock(index_->mutex);
+      for (const Wanted& frame : wanted) index_->table.prefetch(frame.digest);
       for (Wanted& frame : wanted) {
-        frame.id = table_.find(frame.digest);
+        frame.id = index_->table.find(frame.digest);
         frame.is_new = frame.id == detail::kNoFrame;
-        if (!frame.is_new) table_.hold(frame.id, frame.uses);
+        if (!frame.is_new) index_->table.hold(frame.id, frame.uses);
       }
       for (Id& id : old) gone.push_back(drop(std::exchange(id, detail::kNoFrame), 1));
       for (Wanted& frame : wanted) {
-        if (frame.is_new) frame.id = table_.take(frame.digest, frame.uses);
+        if (frame.is_new) frame.id = index_->table.take(frame.digest, frame.uses);
       }
     }
     free_all(gone);
@@ -382,23 +408,23 @@ class FrameStorage {
       }
     } catch (...) {
       {
-        const std::lock_guard lock(mutex_);
-        packed_bytes_ += added;
+        const std::lock_guard lock(index_->mutex);
+        index_->packed_bytes += added;
       }
       give_back(wanted);
       throw;
     }
     if (std::none_of(wanted.begin(), wanted.end(), [](const Wanted& frame) { return frame.is_new; })) return;
     {
-      const std::lock_guard lock(mutex_);
-      packed_bytes_ += added;
+      const std::lock_guard lock(index_->mutex);
+      index_->packed_bytes += added;
       for (Wanted& frame : wanted) {
         if (!frame.is_new) continue;
-        const Id other = table_.find(frame.digest);
+        const Id other = index_->table.find(frame.digest);
         if (other == detail::kNoFrame) {
-          table_.link(frame.id);
+          index_->table.link(frame.id);
         } else if (!kRaw || equal(raw(other), frame.frame)) {
-          table_.hold(other, frame.uses);
+          index_->table.hold(other, frame.uses);
           gone.push_back(drop(std::exchange(frame.id, other), frame.uses));
         }  // else another frame of the same digest is there: this one stays unshared
       }
@@ -408,26 +434,26 @@ class FrameStorage {
 
   /// Gives a frame that was mistaken for another of the same digest an id of its own.
   void replace(Wanted& frame) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(index_->mutex);
     drop(frame.id, frame.uses);
-    frame.id = table_.take(frame.digest, frame.uses);
+    frame.id = index_->table.take(frame.digest, frame.uses);
     frame.is_new = true;
   }
 
   /// Takes the uses of frames back that no slot has yet.
   void give_back(std::span<const Wanted> frames) noexcept {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(index_->mutex);
     for (const Wanted& frame : frames) std::free(drop(frame.id, frame.uses));
   }
 
   /// Takes uses back, under the lock. Returns what has to be freed, or null.
   Packed* drop(Id id, std::uint32_t uses) noexcept {
-    if (id == detail::kNoFrame || !table_.drop(id, uses)) return nullptr;
+    if (id == detail::kNoFrame || !index_->table.drop(id, uses)) return nullptr;
     if constexpr (kRaw) {
       return nullptr;
     } else {
       Packed* const frame = std::exchange(packed(id), nullptr);
-      if (frame != nullptr) packed_bytes_ -= sizeof(Packed) + frame->bytes;
+      if (frame != nullptr) index_->packed_bytes -= sizeof(Packed) + frame->bytes;
       return frame;
     }
   }
@@ -475,7 +501,8 @@ class FrameStorage {
     const auto places = split_.frames();
     for (std::size_t k = 0; k < from.size(); ++k) {
       std::byte* const frame = record + places[k];
-      const auto earlier = static_cast<std::size_t>(std::find(from.begin(), from.end(), from[k]) - from.begin());
+      const auto earlier =
+          static_cast<std::size_t>(std::find(from.begin(), from.end(), from[k]) - from.begin());
       if (earlier < k) {
         std::memcpy(frame, record + places[earlier], split_.frame_bytes());
       } else if (from[k] == detail::kNoFrame) {
@@ -490,13 +517,15 @@ class FrameStorage {
   /// Hints that the frames of `slot` are about to be read.
   void prefetch_frames(std::size_t slot) const noexcept {
     for (const Id id : ids(slot)) {
-      if (id != detail::kNoFrame) __builtin_prefetch(kRaw ? raw(id) : reinterpret_cast<std::byte*>(packed(id)));
+      if (id != detail::kNoFrame)
+        __builtin_prefetch(kRaw ? raw(id) : reinterpret_cast<std::byte*>(packed(id)));
     }
   }
 
   void note_written(std::size_t end) noexcept {
-    std::size_t before = slots_written_.load(std::memory_order_relaxed);
-    while (before < end && !slots_written_.compare_exchange_weak(before, end, std::memory_order_relaxed)) {
+    std::size_t before = index_->slots_written.load(std::memory_order_relaxed);
+    while (before < end &&
+           !index_->slots_written.compare_exchange_weak(before, end, std::memory_order_relaxed)) {
     }
   }
 
@@ -514,7 +543,8 @@ class FrameStorage {
   /// Checks all but the content of the frames.
   Encoding parse(std::size_t count, std::span<const std::byte> bytes) const {
     if (bytes.size() < kHeadBytes) refuse("only " + std::to_string(bytes.size()) + " bytes");
-    const std::uint64_t fingerprint = get32(bytes.data()) | static_cast<std::uint64_t>(get32(bytes.data() + 4)) << 32;
+    const std::uint64_t fingerprint =
+        get32(bytes.data()) | static_cast<std::uint64_t>(get32(bytes.data() + 4)) << 32;
     if (fingerprint != split_.fingerprint()) refuse("items of another layout, or other fields were stacks");
     const std::size_t frames = get32(bytes.data() + 8);
     bytes = bytes.subspan(kHeadBytes);
@@ -532,8 +562,8 @@ class FrameStorage {
       bytes = bytes.subspan(size);
     }
     if (bytes.size() % item_bytes() != 0 || bytes.size() / item_bytes() != count) {
-      refuse(std::to_string(bytes.size()) + " bytes are not those of " + std::to_string(count) + " items of " +
-             std::to_string(item_bytes()));
+      refuse(std::to_string(bytes.size()) + " bytes are not those of " + std::to_string(count) +
+             " items of " + std::to_string(item_bytes()));
     }
     encoding.items = bytes.data();
 
@@ -559,13 +589,10 @@ class FrameStorage {
   std::size_t capacity_, slot_bytes_;
   Hash hash_;
   Block slots_;
-  Block frames_;  // the frames themselves, or pointers to packed ones; of use between `take` and `drop` of their id
+  Block
+      frames_;  // the frames themselves, or pointers to packed ones; of use between `take` and `drop` of their id
 
-  std::atomic<std::size_t> slots_written_{0};  // one more than the last
-
-  mutable std::mutex mutex_;  // guards what follows
-  detail::FrameTable table_;
-  std::size_t packed_bytes_ = 0;
+  std::unique_ptr<Index> index_;
 };
 
 }  // namespace troop

@@ -94,7 +94,8 @@ class FrameHash {
       for (std::size_t pass = 0; pass < kPasses; ++pass) {
         const std::uint64_t key = keys[i + pass];
         const std::uint32_t low = static_cast<std::uint32_t>(word) + static_cast<std::uint32_t>(key);
-        const std::uint32_t high = static_cast<std::uint32_t>(word >> 32) + static_cast<std::uint32_t>(key >> 32);
+        const std::uint32_t high =
+            static_cast<std::uint32_t>(word >> 32) + static_cast<std::uint32_t>(key >> 32);
         sums[pass] += std::uint64_t{low} * high;
       }
     }

@@ -30,17 +30,20 @@ class FrameSplit {
       if (is_stack) stacks.push_back(&field);
     }
     for (const std::string& name : names) {
-      if (!layout.has(name)) throw InvalidArgument("fields", "\"" + name + "\"", "some of: " + layout.describe());
+      if (!layout.has(name))
+        throw InvalidArgument("fields", "\"" + name + "\"", "some of: " + layout.describe());
     }
     if (stacks.empty()) {
-      throw InvalidArgument("fields", "none",
-                            "the names of stacks of frames, or a u8 field of three or more dimensions among: " +
-                                layout.describe());
+      throw InvalidArgument(
+          "fields", "none",
+          "the names of stacks of frames, or a u8 field of three or more dimensions among: " +
+              layout.describe());
     }
     for (const Field* stack : stacks) {
       if (stack->shape.size() < 2) {
-        throw InvalidArgument("fields", to_string(*stack),
-                              "stacks of frames: two or more dimensions, the first of which counts the frames");
+        throw InvalidArgument(
+            "fields", to_string(*stack),
+            "stacks of frames: two or more dimensions, the first of which counts the frames");
       }
     }
     frame_bytes_ = stacks.front()->bytes() / stacks.front()->shape.front();
@@ -52,12 +55,14 @@ class FrameSplit {
       }
     }
 
-    std::sort(stacks.begin(), stacks.end(), [](const Field* a, const Field* b) { return a->offset < b->offset; });
+    std::sort(stacks.begin(), stacks.end(),
+              [](const Field* a, const Field* b) { return a->offset < b->offset; });
     fingerprint_ = fnv1a(std::to_string(layout.fingerprint()));
     std::size_t end = 0;
     for (const Field* stack : stacks) {
       add_rest(end, stack->offset);
-      for (std::size_t i = 0; i < stack->shape.front(); ++i) frames_.push_back(stack->offset + i * frame_bytes_);
+      for (std::size_t i = 0; i < stack->shape.front(); ++i)
+        frames_.push_back(stack->offset + i * frame_bytes_);
       end = stack->offset + stack->bytes();
       fingerprint_ = fnv1a("," + std::to_string(stack->offset), fingerprint_);
     }

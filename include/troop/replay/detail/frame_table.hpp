@@ -22,7 +22,8 @@ inline constexpr FrameId kNoFrame = 0;
 class FrameTable {
  public:
   explicit FrameTable(std::size_t most)
-      : entries_(Block::reserve((most + 1) * sizeof(Entry))), buckets_(Block::reserve((most + 1) * sizeof(FrameId))) {}
+      : entries_(Block::reserve((most + 1) * sizeof(Entry))),
+        buckets_(Block::reserve((most + 1) * sizeof(FrameId))) {}
 
   /// Hints that `find` is going to be asked for this digest.
   void prefetch(const FrameDigest& digest) const noexcept { __builtin_prefetch(&bucket(bucket_of(digest))); }
