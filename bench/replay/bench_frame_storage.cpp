@@ -59,17 +59,22 @@ Frame made_up_frame(std::size_t t) {
   Frame frame;
   for (std::size_t y = 0; y < 84; ++y)
     for (std::size_t x = 0; x < 84; ++x)
-      frame[y][x] = y < 10 ? std::uint8_t{0} : y < 24 && (x / 6 + y / 3 + t / 500) % 7 != 0 ? static_cast<std::uint8_t>(60 + 20 * (y / 3)) : std::uint8_t{87};
+      frame[y][x] = y < 10 ? std::uint8_t{0}
+                    : y < 24 && (x / 6 + y / 3 + t / 500) % 7 != 0
+                        ? static_cast<std::uint8_t>(60 + 20 * (y / 3))
+                        : std::uint8_t{87};
   const auto box = [&](double x, double y, std::size_t width, std::size_t height, std::uint8_t colour) {
     for (std::size_t dy = 0; dy < height; ++dy)
       for (std::size_t dx = 0; dx < width; ++dx)
-        frame[std::min<std::size_t>(static_cast<std::size_t>(y) + dy, 83)][std::min<std::size_t>(static_cast<std::size_t>(x) + dx, 83)] = colour;
+        frame[std::min<std::size_t>(static_cast<std::size_t>(y) + dy, 83)]
+             [std::min<std::size_t>(static_cast<std::size_t>(x) + dx, 83)] = colour;
   };
   const double time = static_cast<double>(t);
   box(41 + 40 * std::sin(time * 0.071), 52 + 26 * std::sin(time * 0.113), 2, 3, 236);
   box(38 + 36 * std::sin(time * 0.071), 79, 9, 2, 147);
   box(4 + 4 * std::cos(time * 0.05), 48 + 20 * std::sin(time * 0.031), 3, 9, 213);
-  for (std::size_t digit = 0; digit < 4; ++digit) box(20.0 + 12.0 * static_cast<double>(digit), 2, 1 + t / 100 % (digit + 3), 6, 200);
+  for (std::size_t digit = 0; digit < 4; ++digit)
+    box(20.0 + 12.0 * static_cast<double>(digit), 2, 1 + t / 100 % (digit + 3), 6, 200);
   return frame;
 }
 
@@ -79,10 +84,13 @@ std::vector<Frame> read_frames(const std::string& path) {
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01", 7) != 0)
     throw std::runtime_error("TROOP_BENCH_FRAMES: " + path + " is not a .npy file of version 1");
-  const std::size_t head = 10 + static_cast<unsigned char>(bytes[8]) + 256 * static_cast<std::size_t>(static_cast<unsigned char>(bytes[9]));
+  const std::size_t head = 10 + static_cast<unsigned char>(bytes[8]) +
+                           256 * static_cast<std::size_t>(static_cast<unsigned char>(bytes[9]));
   const std::string text(bytes.data(), std::min(head, bytes.size()));
-  if (text.find("'|u1'") == std::string::npos || text.find(", 84, 84)") == std::string::npos || bytes.size() < head + 8 * sizeof(Frame))
-    throw std::runtime_error("TROOP_BENCH_FRAMES: " + path + " is not an array u8[n, 84, 84] of at least 8 frames");
+  if (text.find("'|u1'") == std::string::npos || text.find(", 84, 84)") == std::string::npos ||
+      bytes.size() < head + 8 * sizeof(Frame))
+    throw std::runtime_error("TROOP_BENCH_FRAMES: " + path +
+                             " is not an array u8[n, 84, 84] of at least 8 frames");
   std::vector<Frame> frames((bytes.size() - head) / sizeof(Frame));
   std::memcpy(frames.data(), bytes.data() + head, frames.size() * sizeof(Frame));
   return frames;
@@ -147,7 +155,8 @@ struct Workload {
 template <class Storage>
 class FullStorage : public Workload {
  public:
-  explicit FullStorage(std::size_t entries) : before_(resident_memory()), storage_(entries, troop::RecordLayout::of<AtariTransition>()) {
+  explicit FullStorage(std::size_t entries)
+      : before_(resident_memory()), storage_(entries, troop::RecordLayout::of<AtariTransition>()) {
     for (std::size_t i = 0; i < entries; ++i) write(episode_.next());
     bytes_ = resident_memory() - before_;
   }
@@ -161,10 +170,12 @@ class FullStorage : public Workload {
   }
 
   void count(benchmark::State& state) const {
-    state.counters["bytes_per_transition"] = static_cast<double>(bytes_) / static_cast<double>(storage_.capacity());
+    state.counters["bytes_per_transition"] =
+        static_cast<double>(bytes_) / static_cast<double>(storage_.capacity());
     if constexpr (requires { storage_.statistics(); }) {
       const auto statistics = storage_.statistics();
-      state.counters["frame_bytes"] = static_cast<double>(statistics.frame_bytes) / static_cast<double>(statistics.frames);
+      state.counters["frame_bytes"] =
+          static_cast<double>(statistics.frame_bytes) / static_cast<double>(statistics.frames);
       state.counters["sharing"] = statistics.sharing();
     }
   }
@@ -182,7 +193,8 @@ std::unique_ptr<Workload> current;
 template <class Storage>
 FullStorage<Storage>* full_storage(benchmark::State& state, std::size_t bytes_a_record) {
   const auto entries = static_cast<std::size_t>(state.range(0));
-  if (auto* full = dynamic_cast<FullStorage<Storage>*>(current.get()); full != nullptr && full->storage().capacity() == entries)
+  if (auto* full = dynamic_cast<FullStorage<Storage>*>(current.get());
+      full != nullptr && full->storage().capacity() == entries)
     return full;
   current.reset();
   malloc_trim(0);
@@ -238,7 +250,8 @@ void gather512(benchmark::State& state, std::size_t bytes_a_record) {
 template <class Storage>
 void register_all(const std::string& name, std::size_t bytes_a_record) {
   for (const std::int64_t entries : {std::int64_t{1} << 14, std::int64_t{1} << 17, std::int64_t{1'000'000}}) {
-    const std::pair<const char*, void (*)(benchmark::State&, std::size_t)> verbs[] = {{"gather512", gather512<Storage>}, {"write", write<Storage>}};
+    const std::pair<const char*, void (*)(benchmark::State&, std::size_t)> verbs[] = {
+        {"gather512", gather512<Storage>}, {"write", write<Storage>}};
     for (const auto& [verb, function] : verbs) {
       benchmark::RegisterBenchmark((std::string(verb) + "/" + name).c_str(), function, bytes_a_record)
           ->ArgName("entries")
