@@ -29,8 +29,8 @@ struct FrameItem {
   std::uint8_t flag;
 };
 
-/// An environment's episodes as n-step items: pictures in which little moves, that stand still at times, and that begin
-/// black; stacks that begin with copies of the first picture; items up to the episode's end.
+/// An environment's episodes as n-step items: pictures in which little moves, that stand still at times, and
+/// that begin black; stacks that begin with copies of the first picture; items up to the episode's end.
 class FrameGame {
  public:
   FrameGame(std::uint64_t seed, std::size_t index, std::size_t n)

@@ -14,8 +14,8 @@
 
 namespace troop {
 
-/// LZ4 blocks without a frame around them: the fastest to unpack, at gigabytes a second on one core. Neither function
-/// takes memory from the heap.
+/// LZ4 blocks without a frame around them: the fastest to unpack, at gigabytes a second on one core. Neither
+/// function takes memory from the heap.
 ///
 ///     std::vector<std::byte> packed(Lz4::bound(frame.size()));
 ///     packed.resize(Lz4::compress(frame, packed));

@@ -16,8 +16,8 @@
 
 namespace troop {
 
-/// Zstandard frames of level 1: smaller than LZ4's blocks, and slower to unpack. Each thread keeps a context for
-/// either direction, which takes up to a mebibyte when it is first used.
+/// Zstandard frames of level 1: smaller than LZ4's blocks, and slower to unpack. Each thread keeps a context
+/// for either direction, which takes up to a mebibyte when it is first used.
 ///
 ///     std::vector<std::byte> packed(Zstd::bound(frame.size()));
 ///     packed.resize(Zstd::compress(frame, packed));
@@ -32,8 +32,8 @@ class Zstd {
     return ZSTD_compressBound(bytes);
   }
 
-  /// Throws std::bad_alloc without memory for the context, Error when `out` is smaller than `bound(in.size())` and
-  /// the result does not fit.
+  /// Throws std::bad_alloc without memory for the context, Error when `out` is smaller than
+  /// `bound(in.size())` and the result does not fit.
   static std::size_t compress(std::span<const std::byte> in, std::span<std::byte> out) {
     thread_local const std::unique_ptr<ZSTD_CCtx, Free> context(ZSTD_createCCtx());
     if (context == nullptr) throw std::bad_alloc();

@@ -57,14 +57,16 @@ class Block {
   explicit Block(std::size_t bytes) : Block(bytes, 0) {}
 
   /// A block of which only a part is going to be touched: the system is asked for addresses and not for the
-  /// promise of so much memory, so that the block may be larger than the machine's memory is. Where the system
-  /// promises all or nothing (Linux with vm.overcommit_memory=2, or a limit on addresses) it must fit all the same.
+  /// promise of so much memory, so that the block may be larger than the machine's memory is. Where the
+  /// system promises all or nothing (Linux with vm.overcommit_memory=2, or a limit on addresses) it must fit
+  /// all the same.
   static Block reserve(std::size_t bytes) { return Block(bytes, MAP_NORESERVE); }
 
-  /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file is open,
-  /// so that its space is free when the block goes or the process ends, however it ends.
+  /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file
+  /// is open, so that its space is free when the block goes or the process ends, however it ends.
   ///
-  /// Throws FileError when the file exists already, or cannot be created, or the disk has not `bytes` bytes left.
+  /// Throws FileError when the file exists already, or cannot be created, or the disk has not `bytes` bytes
+  /// left.
   static Block on_scratch_file(std::size_t bytes, const std::string& path) {
     const detail::FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file.is_open()) detail::throw_file_error(path, "cannot create", errno);

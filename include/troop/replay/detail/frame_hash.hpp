@@ -22,14 +22,15 @@ struct FrameDigest {
   friend bool operator==(const FrameDigest&, const FrameDigest&) = default;
 };
 
-/// NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999) with 32-bit words and four passes: over every 64-bit
-/// word of the frame, sum (low half + key's low half mod 2^32) * (high half + key's high half mod 2^32) mod 2^64; each
-/// pass takes the key one word further on. Its 256 bits become 128 by two multilinear hashes with 128-bit keys, of which
-/// the upper halves count (Lemire and Kaser 2014, theorem 3.1).
+/// NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999) with 32-bit words and four passes: over every
+/// 64-bit word of the frame, sum (low half + key's low half mod 2^32) * (high half + key's high half mod
+/// 2^32) mod 2^64; each pass takes the key one word further on. Its 256 bits become 128 by two multilinear
+/// hashes with 128-bit keys, of which the upper halves count (Lemire and Kaser 2014, theorem 3.1).
 ///
-/// For a random key, any two different frames of the same size share a digest with a probability of at most 2^-127: 2^-128
-/// (both from the four passes, and from the two reductions). The key is drawn anew for each storage, so that whoever
-/// chooses the frames does not know it. Both versions of the loop give the same bits.
+/// For a random key, any two different frames of the same size share a digest with a probability of at most
+/// 2^-127: 2^-128 (both from the four passes, and from the two reductions). The key is drawn anew for each
+/// storage, so that whoever chooses the frames does not know it. Both versions of the loop give the same
+/// bits.
 class FrameHash {
  public:
   FrameHash(std::size_t frame_bytes, std::uint64_t seed)

@@ -16,12 +16,12 @@
 
 namespace troop::detail {
 
-/// Splits records into the frames of their stacks, in the order of their places, and all other bytes, packed. The first
-/// dimension of a stack counts its frames.
+/// Splits records into the frames of their stacks, in the order of their places, and all other bytes, packed.
+/// The first dimension of a stack counts its frames.
 class FrameSplit {
  public:
-  /// Without names: every u8 field of three or more dimensions is a stack. Throws InvalidArgument when a name is not that
-  /// of a field of two or more dimensions, there is no stack, or frames differ in size.
+  /// Without names: every u8 field of three or more dimensions is a stack. Throws InvalidArgument when a name
+  /// is not that of a field of two or more dimensions, there is no stack, or frames differ in size.
   FrameSplit(const RecordLayout& layout, const std::vector<std::string>& names) {
     std::vector<const Field*> stacks;
     for (const Field& field : layout.fields()) {

@@ -16,9 +16,9 @@ namespace troop::detail {
 using FrameId = std::uint32_t;
 inline constexpr FrameId kNoFrame = 0;
 
-/// A hash table with chains that grows by one bucket for each frame (linear hashing, Litwin 1980), so that no call ever
-/// moves the whole table, and nothing of it moves in memory. Costs 28 bytes for each frame of the greatest number that
-/// was held at once. Not thread-safe.
+/// A hash table with chains that grows by one bucket for each frame (linear hashing, Litwin 1980), so that no
+/// call ever moves the whole table, and nothing of it moves in memory. Costs 28 bytes for each frame of the
+/// greatest number that was held at once. Not thread-safe.
 class FrameTable {
  public:
   explicit FrameTable(std::size_t most)
