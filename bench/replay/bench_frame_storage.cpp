@@ -1,13 +1,13 @@
-// Storages of Atari transitions: two stacks of four frames of 84 x 84, a reward, an action and a discount, 56,460
-// bytes.
+// Storages of Atari transitions: two stacks of four frames of 84 x 84, a reward, an action and a discount,
+// 56,460 bytes.
 //
 // write      3-step transitions of one environment go into the slots one after the other, over and over
 // gather512  512 slots drawn at random are read
 //
-// Names are verb/storage/entries:N. Counters: bytes_per_transition is what the process grew by (resident memory) for
-// each transition, frame_bytes what one frame takes. The frames are a game's made up here (a ball, two bats, a
-// score), or, with TROOP_BENCH_FRAMES=file.npy, those of an array u8[n, 84, 84] that NumPy has saved, over and over;
-// each is stamped with its number in four pixels, so that no two are alike.
+// Names are verb/storage/entries:N. Counters: bytes_per_transition is what the process grew by (resident
+// memory) for each transition, frame_bytes what one frame takes. The frames are a game's made up here (a ball,
+// two bats, a score), or, with TROOP_BENCH_FRAMES=file.npy, those of an array u8[n, 84, 84] that NumPy has
+// saved, over and over; each is stamped with its number in four pixels, so that no two are alike.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 #include <unistd.h>

@@ -170,7 +170,7 @@ class FrameStorage {
   ///     4           F, number of frames
   ///     4 F         bytes of each frame; b means that it is not packed
   ///     their sum   the frames, in the order in which the items name them first
-  ///     4 n + r     of each item: its frames by number, from 1 (0: zeros), then the rest of the record, field by field
+  ///     4 n + r     of each item: its frames, counted from 1 (0: zeros), then the rest of the record, packed
   ///
   /// Takes no lock; like `gather` it must not overlap with a write to one of `slots`.
   void save(std::span<const std::size_t> slots, std::vector<std::byte>& out) const {
