@@ -7,10 +7,11 @@ set -eu
 
 compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
+codecs='liblz4-dev libzstd-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
-  test)   packages="$compiler $libraries doctest-dev libbenchmark-dev python3" ;;
-  bench)  packages="$compiler $libraries libbenchmark-dev python3" ;;
+  test)   packages="$compiler $libraries $codecs doctest-dev libbenchmark-dev python3" ;;
+  bench)  packages="$compiler $libraries $codecs libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
   *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
@@ -29,6 +30,8 @@ has_header() {
   case "$1" in
     libeigen3-dev) set -- eigen3/Eigen/Core ;;
     libcli11-dev) set -- CLI/CLI.hpp ;;
+    liblz4-dev) set -- lz4.h ;;
+    libzstd-dev) set -- zstd.h ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;

@@ -1,8 +1,9 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core replay nn env agent apex)
+set(troop_components core compression replay nn env agent apex)
 
 set(troop_core_uses)
+set(troop_compression_uses core)
 set(troop_replay_uses core)
 set(troop_nn_uses core)
 set(troop_env_uses core)
@@ -18,6 +19,10 @@ set(troop_apex_top apex.hpp)
 set(troop_core_package Threads)
 set(troop_core_link Threads::Threads)
 set(troop_core_debian libc6-dev)
+
+set(troop_compression_package TroopCompression)
+set(troop_compression_link TroopCompression::TroopCompression)
+set(troop_compression_debian "liblz4-dev and libzstd-dev")
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)

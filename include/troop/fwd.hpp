@@ -23,6 +23,14 @@ class ProportionalSampler;
 class RankBasedSampler;
 struct OldestFirstRemover;
 
+namespace detail {
+class FrameHash;
+}  // namespace detail
+
+struct RawFrames;
+template <class Codec = RawFrames, class Hash = detail::FrameHash>
+class FrameStorage;
+
 /// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
 struct DynamicRecord;
 

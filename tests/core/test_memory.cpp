@@ -96,6 +96,21 @@ TEST_CASE("a block larger than any memory is refused with its size, up to the la
   }
 }
 
+TEST_CASE("a reserved block may be larger than the machine's memory, and is memory where it is touched") {
+  int overcommit = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit;
+  if (overcommit == 2) return;  // this system promises all or nothing
+  const std::size_t bytes = 4 * troop::physical_memory();
+  const Block block = Block::reserve(bytes);
+  CHECK(block.bytes() == bytes);
+  CHECK(is_aligned(block.data(), Block::kHugePage));
+  CHECK(block.data()[bytes - 1] == std::byte{0});
+  block.data()[0] = block.data()[bytes - 1] = std::byte{5};
+  CHECK(block.data()[0] == block.data()[bytes - 1]);
+  CHECK_THROWS_WITH_AS(Block::reserve(std::size_t{1} << 55), "cannot allocate 36028797018963968 bytes",
+                       troop::Error);
+}
+
 TEST_CASE("sizes that a process cannot address are refused by the name of their field") {
   CHECK(troop::checked_bytes("capacity", 10, 44) == 440);
   CHECK(troop::checked_bytes("capacity", 10, 0) == 0);

@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
-set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
+                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON)
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # run(<command>...): must succeed.
@@ -53,6 +54,9 @@ endfunction()
 
 if(COMPONENTS MATCHES "apex")
   set(everything -DWITH_APEX=ON)
+  if(COMPONENTS MATCHES "compression")
+    list(APPEND everything -DWITH_COMPRESSION=ON)
+  endif()
 endif()
 
 if(CASE STREQUAL "find_package")
@@ -104,6 +108,8 @@ elseif(CASE STREQUAL "minimal")
     run_refused("cart_pole cannot be built: Eigen3 3.4 was not found (Debian package libeigen3-dev)"
                 ${CMAKE_COMMAND} --build "${SCRATCH}/examples" --target ${target})
   endforeach()
+  consume_refused("troop was configured without liblz4-dev and libzstd-dev"
+                  -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=compression)
 
 elseif(CASE STREQUAL "missing_dependency")
   if(NOT everything)

@@ -98,24 +98,13 @@ class Block {
   Block() = default;
 
   /// Throws Error, with the size, when the memory is not to be had.
-  explicit Block(std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    if (bytes < 2 * kHugePage) {
-      data_ = static_cast<std::byte*>(
-          std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
-      if (data_ == nullptr) fail();
-      std::memset(data_, 0, bytes);
-      return;
-    }
-    if (bytes > std::numeric_limits<std::size_t>::max() / 2) fail();  // rounding up would overflow
-    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
-    void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) fail();
-    map_ = map;
-    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
-                                         kHugePage);
-    madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
-  }
+  explicit Block(std::size_t bytes) : Block(bytes, 0) {}
+
+  /// A block of which only a part is going to be touched: the system is asked for addresses and not for the
+  /// promise of so much memory, so that the block may be larger than the machine's memory is. Where the
+  /// system promises all or nothing (Linux with vm.overcommit_memory=2, or a limit on addresses) it must fit
+  /// all the same.
+  static Block reserve(std::size_t bytes) { return Block(bytes, MAP_NORESERVE); }
 
   /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file
   /// is open, so that its space is free when the block goes or the process ends, however it ends.
@@ -171,6 +160,25 @@ class Block {
   }
 
  private:
+  Block(std::size_t bytes, int flags) : bytes_(bytes) {
+    if (bytes == 0) return;
+    if (bytes < 2 * kHugePage) {
+      data_ = static_cast<std::byte*>(
+          std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+      if (data_ == nullptr) fail();
+      std::memset(data_, 0, bytes);
+      return;
+    }
+    if (bytes > std::numeric_limits<std::size_t>::max() / 2) fail();  // rounding up would overflow
+    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+    void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (map == MAP_FAILED) fail();
+    map_ = map;
+    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
+                                         kHugePage);
+    madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
+  }
+
   void swap(Block& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(map_, other.map_);
