@@ -5,8 +5,8 @@
 // gather512  512 slots drawn at random are read
 //
 // Names are verb/storage/entries:N. Counters: bytes_per_transition is what the process grew by (resident
-// memory) for each transition, frame_bytes what one frame takes. The frames are a game's made up here (a ball,
-// two bats, a score), or, with TROOP_BENCH_FRAMES=file.npy, those of an array u8[n, 84, 84] that NumPy has
+// memory) for each transition, frame_bytes what one frame takes. The frames are a game's made up here (ball,
+// bats, score), or, with TROOP_BENCH_FRAMES=file.npy, those of an array u8[n, 84, 84] that NumPy has
 // saved, over and over; each is stamped with its number in four pixels, so that no two are alike.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
@@ -55,7 +55,7 @@ struct AtariTransition {
 };
 static_assert(sizeof(AtariTransition) == 56'460);
 
-/// Frame `t` of a game like those of Atari: few colours, large areas, a textured wall, and a little that moves.
+/// Frame `t` of a game like those of Atari: few colours, large areas, a wall, and a little that moves.
 Frame made_up_frame(std::size_t t) {
   Frame frame;
   for (std::size_t y = 0; y < 84; ++y)

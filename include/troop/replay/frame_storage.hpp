@@ -598,8 +598,8 @@ class FrameStorage {
   std::size_t capacity_, slot_bytes_;
   Hash hash_;
   Block slots_;
-  Block
-      frames_;  // the frames themselves, or pointers to packed ones; of use between `take` and `drop` of their id
+  // The frames themselves, or pointers to packed ones; of use between `take` and `drop` of their id.
+  Block frames_;
 
   std::unique_ptr<Index> index_;
 };
