@@ -27,6 +27,10 @@ namespace troop {
 ///
 /// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory may be
 /// taken.
+///
+/// A sampler may say `static constexpr bool kDivisible = true`: items that are divided among several samplers are drawn
+/// with the same probabilities as by one, when each draw goes to one of them in proportion to `total()`. A ShardedReplay
+/// needs that.
 template <class S>
 concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
     requires(S& sampler, const S& constant, std::size_t slot, float value, std::span<const std::size_t> slots,
@@ -45,6 +49,7 @@ concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
 class ProportionalSampler {
  public:
   static constexpr bool kTakesPowers = true;
+  static constexpr bool kDivisible = true;
 
   explicit ProportionalSampler(const ReplayOptions& options) : tree_(options.capacity) {}
 
@@ -79,6 +84,11 @@ class ProportionalSampler {
 };
 
 namespace detail {
+
+template <class Sampler>
+inline constexpr bool kIsDivisible = requires {
+  requires Sampler::kDivisible;
+};
 
 /// Keeps which slots have a value above 0 in a set of slots.
 template <class Set>
@@ -122,6 +132,8 @@ class Membership {
 /// Draws every item of positive priority with the same probability, whatever its priority. 8 bytes an item.
 class UniformSampler : public detail::Membership<detail::SlotSet> {
  public:
+  static constexpr bool kDivisible = true;
+
   explicit UniformSampler(const ReplayOptions& options) : Membership(options.capacity) {}
 
   void draw(std::span<double> parts, std::span<std::size_t> slots,
