@@ -26,6 +26,7 @@
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/detail/power.hpp>
+#include <troop/replay/detail/priorities.hpp>
 #include <troop/replay/detail/slots.hpp>
 #include <troop/replay/detail/timed_mutex.hpp>
 #include <troop/replay/removers.hpp>
@@ -98,6 +99,8 @@ class PrioritizedReplay {
   using Policies = ReplayPolicies<Storage, Remover>;
   /// What a record is drawn into: bytes, or a shared pointer to an object.
   using Element = typename SampledBatch::Element;
+  /// Whether several such replays can be drawn from as one: see the sampler.
+  static constexpr bool kDivisible = detail::kIsDivisible<Sampler>;
 
   /// Records of a type known at compile time. Throws InvalidArgument for bad options, Error when the memory
   /// is not to be had.
@@ -129,7 +132,7 @@ class PrioritizedReplay {
   /// LayoutMismatch when the records are not of the replay's layout; then nothing was added.
   Key add(const BatchView& records, std::span<const float> priorities) requires(kFlat) {
     if (&records.layout() != &layout()) records.layout().require_equal(layout());
-    require_as_many(priorities.size(), records.size(), "records");
+    detail::require_as_many(priorities.size(), records.size(), "records");
     const Powers powers(*this, priorities);
     return large_records_.empty() ? add_small(records, powers) : add_large(records, powers);
   }
@@ -150,7 +153,7 @@ class PrioritizedReplay {
   /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null
   /// pointer.
   Key add(std::span<const Element> records, std::span<const float> priorities) requires(!kFlat) {
-    require_as_many(priorities.size(), records.size(), "records");
+    detail::require_as_many(priorities.size(), records.size(), "records");
     for (std::size_t i = 0; i < records.size(); ++i)
       require(records[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
     const Powers powers(*this, priorities);
@@ -180,16 +183,7 @@ class PrioritizedReplay {
   /// Throws InvalidArgument for a count of 0 or a bad beta, EmptyReplay when no item has a positive priority;
   /// what the batch holds is then unspecified.
   void sample(std::size_t count, const SampleOptions& options, Random& random, Batch<Record>& batch) {
-    require(count >= 1 && count <= kMaxBatch, "count", count, "an integer from 1 to 2^24");
-    options.validate();
-    batch.prepare_all(storage_, count);
-    const bool stratified = options.draws == Draws::stratified;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double part = random.uniform();
-      batch.parts_[i] = stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
-    }
-    const double smallest = draw(batch.parts_, random, {batch.keys, batch.probabilities, batch.items()});
-    detail::weigh(batch.probabilities, smallest, options.beta, batch.weights);
+    batch.fill(*this, count, options, random);
   }
 
   Batch<Record> sample(std::size_t count, const SampleOptions& options, Random& random) {
@@ -203,7 +197,8 @@ class PrioritizedReplay {
   /// parts. `random` serves draws that have to be repeated.
   ///
   /// Returns the smallest probability, from which the greatest weight follows: of all items that can be drawn
-  /// with WeightNormalizer::replay, else of those that were drawn. Throws EmptyReplay when there are none.
+  /// with WeightNormalizer::replay, else of those that were drawn, 1 for no parts. Throws EmptyReplay when no
+  /// item can be.
   double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
     auto& scratch = of_this_thread<DrawScratch>();
     scratch.slots.resize(parts.size());
@@ -224,8 +219,9 @@ class PrioritizedReplay {
       statistics_.samples += parts.size();
     }
     if (large) copy_large(slots, random, target);
-    if (options_.normalizer == WeightNormalizer::batch)
-      for (const double probability : target.probabilities) smallest = std::min(smallest, probability);
+    // With WeightNormalizer::replay too: what was drawn again may be less probable than all that was there
+    // before.
+    for (const double probability : target.probabilities) smallest = std::min(smallest, probability);
     return smallest;
   }
 
@@ -235,7 +231,7 @@ class PrioritizedReplay {
   /// Throws InvalidArgument when the numbers differ, a priority is not allowed, or a key was never given;
   /// then nothing was applied.
   std::size_t update(std::span<const Key> keys, std::span<const float> priorities) {
-    require_as_many(priorities.size(), keys.size(), "keys");
+    detail::require_as_many(priorities.size(), keys.size(), "keys");
     Powers powers(*this, priorities);
     const std::lock_guard lock(mutex_);
     if (!keys.empty()) {
@@ -274,10 +270,28 @@ class PrioritizedReplay {
     evict_all();
   }
 
-  /// What an item gets that is added without a priority.
-  float max_priority() const {
+  /// Throws InvalidArgument for the first priority that `add` and `update` would refuse. Takes no lock.
+  void check_priorities(std::span<const float> priorities) const {
+    detail::check_priorities(priorities, exponent());
+  }
+
+  /// The greatest priority that was ever given, `before_first` before the first: what an item gets that is
+  /// added without a priority.
+  float max_priority(float before_first = 1.0f) const {
     const std::lock_guard lock(mutex_);
-    return max_priority_ > 0.0f ? max_priority_ : 1.0f;
+    return max_priority_ > 0.0f ? max_priority_ : before_first;
+  }
+
+  /// What probabilities are relative to: 0 when nothing can be drawn.
+  double total_priority() const {
+    const std::lock_guard lock(mutex_);
+    return sampler_.total();
+  }
+
+  /// The key of the next item.
+  Key next_key() const {
+    const std::lock_guard lock(mutex_);
+    return slots_.next_key();
   }
 
   ReplayStatistics statistics() const {
@@ -306,7 +320,6 @@ class PrioritizedReplay {
 
   using Slots = std::conditional_t<kRing, detail::RingSlots, detail::TableSlots>;
 
-  static constexpr std::size_t kMaxBatch = std::size_t{1} << 24;
   /// Bytes from which records are copied outside the tree's lock.
   static constexpr std::size_t kLargeRecord = 1024;
   static constexpr std::size_t kStripes = 64;
@@ -346,50 +359,12 @@ class PrioritizedReplay {
     Powers(const PrioritizedReplay& replay, std::span<const float> given)
         : scratch(of_this_thread<Scratch>()), priorities(given) {
       scratch.values.resize(given.size());
-      const double alpha = Sampler::kTakesPowers ? replay.options_.alpha : 1.0;
-      constexpr std::size_t kChunk = detail::kPowersAtOnce;
-      double powers[kChunk];
-      bool refused = false;
-      for (std::size_t first = 0; first < given.size(); first += kChunk) {
-        const std::size_t count = std::min(kChunk, given.size() - first);
-        const float* priority = given.data() + first;
-        float* value = scratch.values.data() + first;
-        if (alpha == 1.0) {
-          std::copy_n(priority, count, powers);
-        } else {
-          detail::powers(given.subspan(first, count), alpha, powers);
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-          refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |
-                     ((priority[i] > 0.0f) & (powers[i] > double{kLargest}));
-          const double power = std::min(std::max(powers[i], double{kSmallest}), double{kLargest});
-          value[i] = priority[i] > 0.0f ? static_cast<float>(power) : 0.0f;
-          greatest = priority[i] > greatest ? priority[i] : greatest;
-        }
-      }
-      if (refused) refuse_one(given, alpha);
+      if (detail::raise_priorities(given, replay.exponent(), scratch.values.data(), greatest)) return;
+      replay.check_priorities(given);
+      throw Error("a priority was refused and then not found");
     }
 
     std::span<const float> values() const noexcept { return scratch.values; }
-
-    static constexpr float kSmallest = std::numeric_limits<float>::min();
-    static constexpr float kLargest = std::numeric_limits<float>::max();
-
-    /// Names the first priority that is not allowed.
-    [[noreturn]] static void refuse_one(std::span<const float> priorities, double alpha) {
-      for (std::size_t i = 0; i < priorities.size(); ++i) {
-        const float priority = priorities[i];
-        if (!(priority >= 0.0f) || !(priority <= kLargest))
-          refuse(i, priority, "a finite number that is not negative");
-        if (priority > 0.0f && detail::power(priority, alpha) > static_cast<double>(kLargest)) {
-          refuse(i, priority, "a number whose power alpha is finite in single precision");
-        }
-      }
-      throw Error("a priority was refused and then not found");
-    }
-    [[noreturn]] static void refuse(std::size_t i, float priority, const char* expected) {
-      throw InvalidArgument("priorities[" + std::to_string(i) + "]", detail::to_text(priority), expected);
-    }
 
     Scratch& scratch;
     std::span<const float> priorities;
@@ -437,11 +412,8 @@ class PrioritizedReplay {
     }
   }
 
-  static void require_as_many(std::size_t priorities, std::size_t wanted, const char* of_what) {
-    if (priorities == wanted) return;
-    throw InvalidArgument("number of priorities", std::to_string(priorities),
-                          std::to_string(wanted) + ", one for each of the " + of_what);
-  }
+  /// Of the priorities, as the sampler takes them.
+  double exponent() const noexcept { return Sampler::kTakesPowers ? options_.alpha : 1.0; }
 
   void prefetch(std::span<const std::size_t> slots) const noexcept {
     if constexpr (kFlat)
@@ -468,9 +440,9 @@ class PrioritizedReplay {
       const typename Slots::Newest newest(slots_);
       const Key oldest = slots_.oldest_key();
       for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (keys[i] < oldest) continue;
-        scratch.slots[live] = newest.slot_of(keys[i]);
-        scratch.values[live++] = scratch.values[i];
+        scratch.slots[live] = newest.slot_of(keys[i]);  // of no meaning for a key that is gone
+        scratch.values[live] = scratch.values[i];
+        live += keys[i] >= oldest;
       }
     } else {
       scratch.priorities.resize(keys.size());
@@ -672,7 +644,7 @@ template <class Record, class Storage, class Sampler, class Remover>
 PriorityHistogram PrioritizedReplay<Record, Storage, Sampler, Remover>::priority_histogram() const {
   constexpr std::size_t kPiece = 4096;
   constexpr int kLowest = -150, kHighest = 150;
-  const double exponent = Sampler::kTakesPowers && options_.alpha > 0.0 ? 1.0 / options_.alpha : 1.0;
+  const double exponent = this->exponent() > 0.0 ? 1.0 / this->exponent() : 1.0;
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(kHighest - kLowest + 1));
   std::vector<float> values(kPiece);
   std::size_t items = 0, positive = 0;
