@@ -21,6 +21,12 @@ class ArrayStorage;
 class ProportionalSampler;
 struct OldestFirstRemover;
 
+/// Saves objects by what they say to Cereal; defined in <troop/serialization/cereal.hpp>.
+template <class T>
+struct CerealSerializer;
+template <class T, class Serializer = CerealSerializer<T>>
+class HeapStorage;
+
 /// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
 struct DynamicRecord;
 

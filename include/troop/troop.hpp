@@ -35,6 +35,7 @@
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
+#include <troop/replay/heap_storage.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
