@@ -7,7 +7,7 @@ set -eu
 
 compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
-codecs='liblz4-dev libzstd-dev'
+codecs='liblz4-dev libzstd-dev libcereal-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
   test)   packages="$compiler $libraries $codecs doctest-dev libbenchmark-dev python3" ;;
@@ -32,6 +32,7 @@ has_header() {
     libcli11-dev) set -- CLI/CLI.hpp ;;
     liblz4-dev) set -- lz4.h ;;
     libzstd-dev) set -- zstd.h ;;
+    libcereal-dev) set -- cereal/cereal.hpp ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;

@@ -1,9 +1,10 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core compression replay nn env agent apex)
+set(troop_components core compression serialization replay nn env agent apex)
 
 set(troop_core_uses)
 set(troop_compression_uses core)
+set(troop_serialization_uses core)
 set(troop_replay_uses core)
 set(troop_nn_uses core)
 set(troop_env_uses core)
@@ -15,7 +16,8 @@ set(troop_core_top version.hpp fwd.hpp)
 set(troop_agent_top troop.hpp)
 set(troop_apex_top apex.hpp)
 
-# Package, imported target, Debian's name for it, and the folder from which its headers are included.
+# Package, imported target, Debian's name for it, the folder from which its headers are included, and definitions
+# that its users need.
 set(troop_core_package Threads)
 set(troop_core_link Threads::Threads)
 set(troop_core_debian libc6-dev)
@@ -23,6 +25,12 @@ set(troop_core_debian libc6-dev)
 set(troop_compression_package TroopCompression)
 set(troop_compression_link TroopCompression::TroopCompression)
 set(troop_compression_debian "liblz4-dev and libzstd-dev")
+
+set(troop_serialization_package cereal)
+set(troop_serialization_link cereal::cereal)
+set(troop_serialization_debian libcereal-dev)
+set(troop_serialization_foreign cereal)
+set(troop_serialization_definitions CEREAL_THREAD_SAFE=1)
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)

@@ -37,6 +37,7 @@
 #include <troop/replay/batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
 #include <troop/replay/frame_storage.hpp>
+#include <troop/replay/heap_storage.hpp>
 #include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>

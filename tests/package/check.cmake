@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
 set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
-                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON)
+                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON -DCMAKE_DISABLE_FIND_PACKAGE_cereal=ON)
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # run(<command>...): must succeed.
@@ -110,6 +110,8 @@ elseif(CASE STREQUAL "minimal")
   endforeach()
   consume_refused("troop was configured without liblz4-dev and libzstd-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=compression)
+  consume_refused("troop::serialization was not installed, because troop was configured without libcereal-dev"
+                  -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=serialization)
 
 elseif(CASE STREQUAL "missing_dependency")
   if(NOT everything)

@@ -70,8 +70,10 @@ requires(!kIsFlat<Record>) class BatchItems<Record> {
   std::span<const Element> records() const noexcept { return items_; }
 
  protected:
+  /// The objects of the batch before are let go here, not under the lock of a replay.
   template <class Replay>
   void prepare(const Replay&, std::size_t count) {
+    items_.clear();
     items_.resize(count);
   }
   Element* items() noexcept { return items_.data(); }
@@ -103,7 +105,7 @@ template <class Element>
 struct DrawTarget {
   std::span<Key> keys;
   std::span<double> probabilities;
-  Element* records = nullptr;  ///< bytes of adjacent records, or pointers to objects
+  Element* records = nullptr;  ///< bytes of adjacent records, or pointers to objects, null before
 };
 
 /// What `sample` fills. May be used again and again; memory grows to the largest batch and stays.

@@ -79,14 +79,16 @@ class PrioritizedReplay {
   static_assert(
       kFlat || !ReplayStorage<Storage>,
       "Record is no trivially copyable aggregate: give the replay a HeapStorage<Record> as Storage");
+  static_assert(!kFlat || !ObjectStorage<Storage>,
+                "Record is a trivially copyable aggregate: give the replay an ArrayStorage as Storage");
   static_assert(
       !kFlat || ReplayStorage<Storage>,
       "Storage must have Options, layout(), capacity(), write, noexcept gather and prefetch, and format, "
       "save, validate and load for snapshots");
-  static_assert(
-      kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
-      "Storage must have Options, capacity(), noexcept exchange and gather, release, and format, save, "
-      "validate and load for snapshots");
+  static_assert(kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
+                "Storage must have Options, Item, capacity(), noexcept exchange and gather, and static "
+                "format, save and "
+                "load for snapshots");
   static_assert(
       ReplaySampler<Sampler>,
       "Sampler must be constructible from ReplayOptions and have kTakesPowers, set, set_range, fill, total, "
@@ -141,24 +143,20 @@ class PrioritizedReplay {
     return add(BatchView(layout(), records.data(), records.size()), priorities);
   }
 
-  /// Adds objects, which are copied. Their copies are made, and those that they displace destroyed, outside
-  /// the lock.
+  /// Adds objects, which are copied. Copies are made, and objects that are evicted destroyed, outside the
+  /// lock; if a copy throws, nothing was added.
   Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kFlat) {
     std::vector<Element> items;
     items.reserve(records.size());
     for (const Record& record : records) items.push_back(std::make_shared<const Record>(record));
-    return add(std::span<const Element>(items), priorities);
+    return add_objects(items, priorities);
   }
 
   /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null
   /// pointer.
   Key add(std::span<const Element> records, std::span<const float> priorities) requires(!kFlat) {
-    detail::require_as_many(priorities.size(), records.size(), "records");
-    for (std::size_t i = 0; i < records.size(); ++i)
-      require(records[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
-    const Powers powers(*this, priorities);
     std::vector<Element> items(records.begin(), records.end());
-    return add_small(std::span(items), powers);
+    return add_objects(items, priorities);
   }
 
   /// Adds a batch at the running maximum: the greatest priority that was ever given here, 1 before the first
@@ -175,6 +173,9 @@ class PrioritizedReplay {
 
   /// Adds one item. Batches are much cheaper.
   Key add(const Record& record, float priority) requires(!kDynamic) {
+    return add(std::span(&record, 1), std::span(&priority, 1));
+  }
+  Key add(const Element& record, float priority) requires(!kFlat) {
     return add(std::span(&record, 1), std::span(&priority, 1));
   }
 
@@ -251,13 +252,15 @@ class PrioritizedReplay {
 
   /// Evicts items beyond the soft capacity and returns how many. Ape-X calls it every 100 learner steps.
   std::size_t trim() {
+    constexpr bool kAtOnce = kRing && kFlat;
     std::size_t trimmed = 0;
     while (true) {
+      Evicted evicted;
       const std::lock_guard lock(mutex_);
       const std::size_t held = slots_.size();
       const std::size_t excess = held > options_.soft_capacity ? held - options_.soft_capacity : 0;
-      const std::size_t count = kRing ? excess : std::min(excess, kTrimAtOnce);
-      evict(count);
+      const std::size_t count = kAtOnce ? excess : std::min(excess, kTrimAtOnce);
+      evict(count, evicted);
       statistics_.trimmed += count;
       trimmed += count;
       if (count == excess) return trimmed;
@@ -266,8 +269,9 @@ class PrioritizedReplay {
 
   /// Evicts everything. Keys go on from where they were.
   void clear() {
+    Evicted evicted;
     const std::lock_guard lock(mutex_);
-    evict_all();
+    evict_all(evicted);
   }
 
   /// Throws InvalidArgument for the first priority that `add` and `update` would refuse. Takes no lock.
@@ -323,7 +327,12 @@ class PrioritizedReplay {
   /// Bytes from which records are copied outside the tree's lock.
   static constexpr std::size_t kLargeRecord = 1024;
   static constexpr std::size_t kStripes = 64;
-  static constexpr std::size_t kTrimAtOnce = 256;  // items that are chosen one by one under one lock
+  /// Items that are chosen one by one, or whose objects are let go, under one lock.
+  static constexpr std::size_t kTrimAtOnce = 256;
+
+  /// Objects that were evicted. Stands before the lock, so that they are destroyed after it.
+  struct Nothing {};
+  using Evicted = std::conditional_t<kFlat, Nothing, std::vector<Element>>;
 
   /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
   /// which fills adjacent slots, and a sampler, which reads scattered ones, seldom meet.
@@ -458,11 +467,12 @@ class PrioritizedReplay {
   }
 
   /// Evicts `count` items, as the remover chooses.
-  void evict(std::size_t count) {
+  void evict(std::size_t count, Evicted& evicted) {
+    make_room(evicted, count);
     if constexpr (kRing) {
       slots_.for_runs(slots_.oldest_key(), count, [&](std::size_t slot, std::size_t, std::size_t run) {
         sampler_.fill(slot, run, 0.0f);
-        release(slot, run);
+        take_out(slot, run, evicted);
       });
       slots_.drop(count);
     } else {
@@ -471,24 +481,32 @@ class PrioritizedReplay {
         sampler_.fill(slot, 1, 0.0f);
         remover_.erase(slot);
         slots_.erase(slot);
-        release(slot, 1);
+        take_out(slot, 1, evicted);
       }
     }
   }
 
-  void evict_all() {
+  void evict_all(Evicted& evicted) {
     if constexpr (kRing) {
-      evict(slots_.size());
+      evict(slots_.size(), evicted);
     } else {
+      make_room(evicted, options_.capacity);
       sampler_.fill(0, options_.capacity, 0.0f);
       remover_.clear();
       slots_.clear(slots_.next_key());
-      release(0, options_.capacity);
+      take_out(0, options_.capacity, evicted);
     }
   }
 
-  void release(std::size_t slot, std::size_t count) {
-    if constexpr (!kFlat) storage_.release(slot, count);
+  static void make_room(Evicted& evicted, std::size_t count) {
+    if constexpr (!kFlat) evicted.reserve(evicted.size() + count);
+  }
+  void take_out(std::size_t slot, std::size_t count, Evicted& evicted) noexcept {
+    if constexpr (!kFlat) {
+      const std::size_t before = evicted.size();
+      evicted.resize(before + count);
+      storage_.exchange(slot, std::span(evicted).subspan(before));
+    }
   }
 
   void store(std::size_t slot, const BatchView& records, std::size_t first, std::size_t count) {
@@ -497,6 +515,15 @@ class PrioritizedReplay {
   void store(std::size_t slot, std::span<Element> items, std::size_t first,
              std::size_t count) requires(!kFlat) {
     storage_.exchange(slot, items.subspan(first, count));
+  }
+
+  /// Leaves in `items` what they displaced.
+  Key add_objects(std::vector<Element>& items, std::span<const float> priorities) requires(!kFlat) {
+    require_as_many(priorities.size(), items.size(), "records");
+    for (std::size_t i = 0; i < items.size(); ++i)
+      require(items[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
+    const Powers powers(*this, priorities);
+    return add_small(std::span(items), powers);
   }
 
   template <class Records>

@@ -252,7 +252,11 @@ class SnapshotCodec<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
       for (std::size_t i = 1; i < count; ++i)
         if (items.keys[i] != items.keys[0] + i) throw Error("keys that do not follow each other");
     const auto records = reader.bytes(reader.left());
-    replay.storage().validate(count, records);
+    if constexpr (Access::kFlat) {
+      replay.storage().validate(count, records);
+    } else {
+      Storage::load(count, records);
+    }
     items.records.assign(records.begin(), records.end());
   }
 };
