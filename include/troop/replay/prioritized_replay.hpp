@@ -519,7 +519,7 @@ class PrioritizedReplay {
 
   /// Leaves in `items` what they displaced.
   Key add_objects(std::vector<Element>& items, std::span<const float> priorities) requires(!kFlat) {
-    require_as_many(priorities.size(), items.size(), "records");
+    detail::require_as_many(priorities.size(), items.size(), "records");
     for (std::size_t i = 0; i < items.size(); ++i)
       require(items[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
     const Powers powers(*this, priorities);
