@@ -228,6 +228,21 @@ TEST_CASE("the overlapped run ends when the limiter is closed") {
   CHECK(learner.steps() == 0);
 }
 
+TEST_CASE("a stop ends the overlapped run while it waits for the limiter, which it does in one wait") {
+  Bench bench({.min_inserts = 1'000'000});
+  auto learner = bench.learner({.batch_size = 4});
+  std::stop_source source;
+  std::thread stopper([&] {
+    while (bench.limiter.statistics().sample_waits == 0) std::this_thread::yield();
+    source.request_stop();
+  });
+  learner.run(source.get_token());
+  stopper.join();
+  CHECK(learner.steps() == 0);
+  CHECK(bench.limiter.statistics().sample_waits == 1);
+  CHECK(bench.limiter.samples() == 0);
+}
+
 TEST_CASE("what any thread of the overlapped run throws comes out of it") {
   Bench bench;
   bench.network.throw_at = 20;
