@@ -23,6 +23,7 @@
 #include <troop/fwd.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/detail/priorities.hpp>
+#include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/replay_options.hpp>
 
 namespace troop {
