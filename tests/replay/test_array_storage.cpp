@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <troop/replay/array_storage.hpp>
+#include <troop/replay/storage.hpp>
 
 using troop::ArrayStorage;
 using troop::BatchView;
