@@ -510,11 +510,26 @@ TEST_CASE("an update that is refused is applied in no shard") {
         "key: 6 is not allowed; expected the key of an item that was added");
   CHECK(refusal({0, 1}, {5.0f}) ==
         "number of priorities: 1 is not allowed; expected 2, one for each of the keys");
+  for (const Key key : {Key{1} << 32, Key{1} << 63, ~Key{0} - 2, ~Key{0} - 1, ~Key{0}}) {
+    CHECK(refusal({0, key, 1}, {5.0f, 5.0f, 5.0f}) ==
+          "key: " + std::to_string(key) + " is not allowed; expected the key of an item that was added");
+  }
   // A batch that is refused is added nowhere.
   CHECK_THROWS_AS(replay.add(records_from<SmallRecord>(0, 2), std::array{1.0f, -1.0f}),
                   troop::InvalidArgument);
   CHECK_THROWS_AS(replay.add(records_from<SmallRecord>(0, 2), std::array{1.0f}), troop::InvalidArgument);
   CHECK(replay.size() == 6);
+}
+
+TEST_CASE("the largest keys are told apart for any number of shards") {
+  for (std::size_t num_shards = 1; num_shards <= 70; ++num_shards) {
+    Sharded replay({.capacity = 100}, num_shards);
+    for (Key back = 0; back < 2 * num_shards; ++back) {
+      const Key key = ~Key{0} - back;
+      CHECK(message_of([&] { replay.update(std::array{key}, std::array{1.0f}); }) ==
+            "key: " + std::to_string(key) + " is not allowed; expected the key of an item that was added");
+    }
+  }
 }
 
 TEST_CASE("items without a priority get the greatest that any shard was given") {
