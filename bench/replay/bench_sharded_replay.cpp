@@ -5,7 +5,8 @@
 //
 // Records are those of bench_prioritized_replay (cart_pole), 2^20 entries, alpha 0.6. Names:
 // verb/record/shards:S/entries:N/threads:T, T from 1 to twice the number of cores. items_per_second is of all
-// threads: inserts of add50, draws of mix; lock_waits is how often a call had to wait for the lock of a shard.
+// threads: inserts of add50, draws of mix. lock_waits is how often a call had to wait for the lock of a
+// shard.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
