@@ -87,8 +87,7 @@ class PrioritizedReplay {
       "save, validate and load for snapshots");
   static_assert(kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
                 "Storage must have Options, Item, capacity(), noexcept exchange and gather, and static "
-                "format, save and "
-                "load for snapshots");
+                "format, save and load for snapshots");
   static_assert(
       ReplaySampler<Sampler>,
       "Sampler must be constructible from ReplayOptions and have kTakesPowers, set, set_range, fill, total, "
@@ -519,7 +518,7 @@ class PrioritizedReplay {
 
   /// Leaves in `items` what they displaced.
   Key add_objects(std::vector<Element>& items, std::span<const float> priorities) requires(!kFlat) {
-    require_as_many(priorities.size(), items.size(), "records");
+    detail::require_as_many(priorities.size(), items.size(), "records");
     for (std::size_t i = 0; i < items.size(); ++i)
       require(items[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
     const Powers powers(*this, priorities);
