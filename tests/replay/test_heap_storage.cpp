@@ -39,8 +39,8 @@ using troop::ProportionalSampler;
 using troop::Random;
 using troop::UniformRemover;
 using troop::UniformSampler;
-using troop::test::TemporaryDirectory;
 using troop::testing::Failures;
+using troop::testing::TemporaryDirectory;
 
 namespace {
 
