@@ -39,8 +39,8 @@ namespace troop {
 /// Options of a replay's storage and remover.
 template <class Storage, class Remover>
 struct ReplayPolicies {
-  typename Storage::Options storage;
-  typename Remover::Options remover;
+  typename Storage::Options storage{};
+  typename Remover::Options remover{};
 };
 
 /// Keeps up to `capacity` items and draws them by their priorities: with the default policies with
