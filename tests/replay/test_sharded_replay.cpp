@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -150,11 +151,11 @@ TEST_CASE(
     "a key is the shard's key times the number of shards plus the shard, and each round serves all shards") {
   for (const std::size_t num_shards : {1u, 2u, 3u, 8u}) {
     CAPTURE(num_shards);
-    Sharded replay({.capacity = 4000, .alpha = 1.0}, num_shards);
+    Sharded replay({.capacity = 120 * num_shards, .alpha = 1.0}, num_shards);  // a turn is one batch
     std::map<Key, std::uint32_t> number_of_key;
     std::set<std::size_t> firsts;
     std::uint32_t number = 0;
-    for (std::size_t round = 0; round < 40; ++round) {
+    for (std::size_t round = 0; round < 20; ++round) {
       std::set<std::size_t> served;
       for (std::size_t turn = 0; turn < num_shards; ++turn) {
         const std::size_t count = 1 + number % 5;
@@ -172,7 +173,7 @@ TEST_CASE(
       }
       CHECK(served.size() == num_shards);
     }
-    CHECK(firsts.size() == num_shards);  // rounds begin anywhere
+    CHECK(2 * firsts.size() >= num_shards);  // rounds begin anywhere
     CHECK(replay.size() == number);
     Random random(troop::testing::seed(), "keys");
     const auto batch = replay.sample(number, {}, random);
@@ -184,6 +185,28 @@ TEST_CASE(
       if (i > 0) CHECK(batch.keys[i - 1] % num_shards <= batch.keys[i] % num_shards);  // by shard
     }
   }
+}
+
+TEST_CASE("a thread stays with a shard for a 64th of its capacity, another thread takes the next turn") {
+  Sharded replay({.capacity = 4 * 6400, .alpha = 1.0}, 4);  // turns of 100 items
+  const auto add = [&](std::size_t count) {
+    return replay.add(std::vector<SmallRecord>(count), std::vector<float>(count, 1.0f)) % 4;
+  };
+  std::map<std::size_t, std::size_t> items;
+  for (int turn = 0; turn < 40; ++turn) {
+    const auto shard = add(30);
+    CHECK(add(30) == shard);
+    std::thread other([&] {
+      const auto others = add(100);
+      items[others] += 100;
+    });
+    other.join();
+    CHECK(add(30) == shard);
+    CHECK(add(30) == shard);  // the last batch of a turn is not divided
+    items[shard] += 120;
+  }
+  for (const auto& [shard, count] : items) CHECK(count == replay.shards()[shard]->size());
+  CHECK(items.size() == 4);
 }
 
 TEST_CASE("no rhythm of batch sizes makes one shard much fuller than another") {

@@ -91,17 +91,18 @@ concept ReplayShard = detail::TakesRecords<S> &&
 /// p_k^alpha over all shards. Threads that add, sample and update wait for each other only where they meet in
 /// a shard. For a learner and a sink it is what a PrioritizedReplay is.
 ///
-/// - A batch that is added goes to one shard as a whole. Shards take turns: in each round of S batches each
+/// - A batch that is added goes to one shard as a whole. Shards take turns: in each round of S turns each
 ///   shard gets one, in an order that changes from round to round, so that no rhythm of batch sizes favours a
-///   shard. Batches of one size thus fill all shards alike; other sizes make shards differ as sums of random
-///   sizes do, less and less beside the capacity.
+///   shard. A turn is a thread's and lasts for a 64th of a shard's capacity, at least one batch, so that what
+///   a thread writes to stays near its core. Batches of one size thus fill all shards alike; other sizes make
+///   shards differ as sums of random sizes do, less and less beside the capacity.
 /// - Capacity and soft capacity are divided, and "oldest first" and `trim` are of a shard: the items held are
 ///   the newest of each shard, and a shard may evict while another still has room. A batch that is larger
 ///   than a shard evicts its own first items.
 /// - A key is the shard's key times S plus the shard's number: unique, never given again, and growing within
 ///   a shard only. Of a batch that was added at once, item i has the key `first + i * S`: see `nth_key`.
-/// - Items of a batch stand by shard. Shuffle them if their order matters: that of a PrioritizedReplay is not
-///   random either.
+/// - Items of a batch stand by shard, from a random one on. Shuffle them if their order matters: that of a
+///   PrioritizedReplay is not random either.
 /// - Rank-based and newest-first samplers are refused by the compiler: the first ranks of the shards are not
 ///   the first ranks of the whole.
 ///
@@ -175,6 +176,7 @@ class ShardedReplay {
       options_.capacity += options.capacity;
       options_.soft_capacity += options.soft_capacity;
     }
+    items_a_turn_ = std::max<std::size_t>(1, options_.capacity / shards_.size() / kTurnsARound);
   }
 
   ShardedReplay(const ShardedReplay&) = delete;
@@ -198,7 +200,9 @@ class ShardedReplay {
     shard.add(records, priorities);
   }
   {
-    const std::size_t shard = next_shard();
+    std::size_t count = 1;
+    if constexpr (requires { std::size(priorities); }) count = std::size(priorities);
+    const std::size_t shard = next_shard(count);
     return global(shards_[shard]->add(records, priorities), shard);
   }
 
@@ -236,7 +240,12 @@ class ShardedReplay {
     std::size_t done = 0;
     while (true) {
       const double total = divide(parts.subspan(done), scratch);
-      for (std::size_t s = 0, begin = 0; s < shards_.size(); begin = scratch.groups.ends[s++]) {
+      // From a random shard on, so that threads do not queue up behind each other.
+      const std::size_t start =
+          shards_.size() > 1 ? static_cast<std::size_t>(random.below(shards_.size())) : 0;
+      for (std::size_t k = 0; k < shards_.size(); ++k) {
+        const std::size_t s = (start + k) % shards_.size();
+        const std::size_t begin = s > 0 ? scratch.groups.ends[s - 1] : 0;
         const std::size_t count = scratch.groups.ends[s] - begin;
         if (!(scratch.totals[s] > 0.0) || (count == 0 && !ask_all)) continue;
         const DrawTarget<Element> slice{target.keys.subspan(done, count),
@@ -327,6 +336,8 @@ class ShardedReplay {
   }
 
  private:
+  /// Turns in which a shard's whole content is renewed.
+  static constexpr std::size_t kTurnsARound = 64;
   static constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
 
   /// Things to be arranged by shard, those of a shard in their order.
@@ -380,12 +391,28 @@ class ShardedReplay {
     return shards;
   }
 
+  /// Where a thread is.
+  struct Turn {
+    std::uint64_t replay = 0;  // whose shard it is
+    std::size_t shard = 0, items_left = 0;
+  };
+
   /// The shard of the next batch: each round of turns begins at another one.
-  std::size_t next_shard() noexcept {
-    const std::uint64_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
-    std::uint64_t round = turn / shards_.size();
-    const std::uint64_t first = split_mix(round) % shards_.size();
-    return static_cast<std::size_t>((first + turn) % shards_.size());
+  std::size_t next_shard(std::size_t count) noexcept {
+    auto& turn = of_this_thread<Turn>();
+    if (turn.replay != number_ || turn.items_left == 0) {
+      const std::uint64_t next = turn_.fetch_add(1, std::memory_order_relaxed);
+      std::uint64_t round = next / shards_.size();
+      turn = {number_, static_cast<std::size_t>((split_mix(round) % shards_.size() + next) % shards_.size()),
+              items_a_turn_};
+    }
+    turn.items_left -= std::min(count, turn.items_left);
+    return turn.shard;
+  }
+
+  static std::uint64_t next_number() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
   }
 
   Key global(Key key, std::size_t shard) const noexcept { return key * shards_.size() + shard; }
@@ -443,7 +470,11 @@ class ShardedReplay {
   /// Calls `f(shard, keys, priorities)` for each shard that has some.
   template <class F>
   void for_groups(const UpdateScratch& scratch, F f) const {
-    for (std::size_t s = 0, begin = 0; s < shards_.size(); begin = scratch.groups.ends[s++]) {
+    if (scratch.groups.shards.empty()) return;
+    const std::size_t start = scratch.groups.shards.front();  // where the sample began, most likely
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      const std::size_t s = (start + k) % shards_.size();
+      const std::size_t begin = s > 0 ? scratch.groups.ends[s - 1] : 0;
       const std::size_t count = scratch.groups.ends[s] - begin;
       if (count == 0) continue;
       f(s, std::span(scratch.keys).subspan(begin, count),
@@ -462,7 +493,9 @@ class ShardedReplay {
   std::vector<std::shared_ptr<Shard>> shards_;
   std::uint64_t reciprocal_;  // 2^64 / S, rounded down, less 1 where that is exact
   ReplayOptions options_;
-  alignas(64) std::atomic<std::uint64_t> turn_{0};  // written by every add: not beside what all threads read
+  std::uint64_t number_ = next_number();  // of this object, for what threads remember
+  std::size_t items_a_turn_ = 1;
+  alignas(64) std::atomic<std::uint64_t> turn_{0};  // written often: not beside what all threads read
 };
 
 }  // namespace troop

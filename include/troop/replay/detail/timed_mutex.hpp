@@ -2,6 +2,7 @@
 /// A mutex for short sections that knows how long its users waited for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 
@@ -28,11 +29,12 @@ class TimedMutex {
   double wait_seconds() const noexcept { return std::chrono::duration<double>(waited_).count(); }
 
  private:
-  /// Pauses grow, so that many waiting threads do not keep the holder from its cache line.
+  /// Pauses grow to about a microsecond, so that many waiting threads do not keep the holder from its cache
+  /// line.
   bool try_for_a_while() {
-    constexpr int kTries = 8;
-    for (int attempt = 0; attempt < kTries; ++attempt) {
-      for (int i = 0; i < 8 << attempt; ++i) pause();
+    constexpr int kTries = 40, kLongest = 32;
+    for (int attempt = 0, length = 1; attempt < kTries; ++attempt, length = std::min(2 * length, kLongest)) {
+      for (int i = 0; i < length; ++i) pause();
       if (mutex_.try_lock()) return true;
     }
     return false;
