@@ -177,13 +177,15 @@ TEST_CASE(
     CHECK(replay.size() == number);
     Random random(troop::testing::seed(), "keys");
     const auto batch = replay.sample(number, {}, random);
+    std::size_t changes = 0;  // of the shard, from an item to the next
     std::set<Key> drawn;
     for (std::size_t i = 0; i < number; ++i) {
       drawn.insert(batch.keys[i]);
       CHECK(number_of(batch.records()[i]) == number_of_key.at(batch.keys[i]));
       CHECK(batch.probabilities[i] == doctest::Approx(1.0 / number));
-      if (i > 0) CHECK(batch.keys[i - 1] % num_shards <= batch.keys[i] % num_shards);  // by shard
+      if (i > 0 && batch.keys[i - 1] % num_shards != batch.keys[i] % num_shards) ++changes;
     }
+    CHECK(changes == num_shards - 1);
   }
 }
 
