@@ -13,14 +13,15 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test bench docs format format-check install clean
+.PHONY: help build run test bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build'
-	@echo 'make bench           measure; PEERS="..." adds rivals; the result is build/bench.json'
+	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
+	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
 	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
@@ -47,7 +48,11 @@ bench:
 	$(bootstrap) bench
 	$(configure)
 	$(build) --target benchmarks
-	@python3 bench/compare.py --build build/$(PRESET) --peers "$(PEERS)" --output build/bench.json
+	@python3 bench/compare.py --build build/$(PRESET) --peers "$(PEERS)" --output build/bench.json $(ARGS)
+	@python3 bench/report.py build/bench.json --output build/benchmarks.md --plots build/plots
+
+bench-report:
+	@python3 bench/report.py build/bench.json --output docs/benchmarks.md --plots docs/images
 
 docs: PRESET = docs
 docs:

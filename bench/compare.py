@@ -11,6 +11,7 @@ program of troop's own failed, 2 a bad option, 130 interrupted (what was measure
 import argparse
 import dataclasses
 import datetime
+import functools
 import json
 import math
 import os
@@ -25,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PARTS = ("replay", "environment", "learner")
+PARTS = ("replay", "threads", "environment", "learner")
 VERBS = ("add50", "sample512", "update512", "mix")
 ADD_CHUNK = 50
 RECORD_BYTES = {"cart_pole": 44, "atari": 56460}
@@ -37,7 +38,18 @@ REPLAY_PEERS = {"cpprb": [], "torchrl": [], "tianshou": ["--variant", "vector"],
 PEERS = (*REPLAY_PEERS, "env")
 DEFAULTS = {"rounds": 5, "seconds": 0.3, "entries": [2**17, 2**20], "atari_entries": [2**15]}
 QUICK = {"rounds": 1, "seconds": 0.02, "entries": [2**14], "atari_entries": [2**12]}
+THREAD_ENTRIES = {"cart_pole": 2**20, "atari": 2**15}
+QUICK_THREAD_ENTRIES = {"cart_pole": 2**14, "atari": 2**12}
 TROOP = "troop"
+FLOOR = "floor"  # what the memory alone allows
+OWN = (TROOP, FLOOR)
+BANDWIDTHS = ("copy", "read")
+# Of a benchmark with threads: what is there always, and what only if there are adders, or learners.
+EFFICIENCIES = ("efficiency", "cpu_efficiency")
+THREAD_RATES = {
+    "adders": ("inserts_per_s", "own_inserts_per_s"),
+    "learners": ("samples_per_s", "own_samples_per_s"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +95,18 @@ class Series:
             "command": self.command,
             "note": self.note,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class Threads:
+    """Who worked at a replay."""
+
+    replay: str
+    record: str
+    record_bytes: int
+    entries: int
+    adders: int
+    learners: int
 
 
 class Failed(Exception):
@@ -138,6 +162,14 @@ def script(text):
     return path.absolute()
 
 
+def program(text):
+    name, equals, path = text.partition("=")
+    path = Path(path).expanduser()
+    if not name or not equals or name in OWN or not path.is_file() or not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH of an executable program")
+    return name, path.absolute()
+
+
 def output_file(text):
     path = Path(text).expanduser()
     if not text or path.is_dir():
@@ -155,11 +187,25 @@ def parse_options(arguments):
     add("--output", type=output_file, default=Path("build/bench.json"), help="default %(default)s")
     add("--only", choices=PARTS, help="one part instead of all")
     add("--peer", choices=PEERS, action="append", help="only this peer; may be repeated")
+    add(
+        "--program",
+        type=program,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="another build's bench_replay_prioritized_replay as a further peer; may be repeated",
+    )
     add("--entries", type=sizes("cart_pole", False), help="of the replay of 44-byte records")
     add("--atari-entries", type=sizes("atari", True), help="of the replay of 56,460-byte records, or none")
     add("--rounds", type=number(int, 1, 100), help="each runs everybody once; default 5")
     add("--seconds", type=number(float, 0.001, 60), help="for each figure of a round; default 0.3")
     add("--timeout", type=number(float, 1, 86400), default=600.0, help="seconds for one run of one program")
+    add(
+        "--patience",
+        type=number(float, 0.001, 86400),
+        default=math.inf,
+        help="seconds; a peer that takes longer for one size is not measured again there",
+    )
     add("--quick", action="store_true", help="the smallest sizes, one very short round")
     options = parser.parse_args(arguments)
     try:
@@ -217,6 +263,9 @@ class Bench:
     def __init__(self, options):
         self.options = options
         self.series = {}  # Work -> {contestant: Series}
+        self.threads = {}  # Threads -> [{counter: value}], one a round
+        self.threads_command = {}
+        self.bandwidths = {}  # "copy" or "read" -> [bytes a second], one a round
         self.troop = {}
         self.problems = []
         self.own_failed = False
@@ -242,21 +291,26 @@ class Bench:
         series.figures.append(figure)
 
     def contest(self, label, contestants):
-        """One round of one cell: `contestants` are (name, function giving [(verb, figure)]), troop first."""
+        """One round of one cell; `contestants` are (name, function giving [(what, text)]), troop first."""
         for name, measure in contestants:
             if (label, TROOP) in self.left_out:
                 return
             if (label, name) in self.left_out:
                 continue
+            began = time.monotonic()
             try:
                 figures = measure()
             except Failed as error:
                 self.left_out.add((label, name))
                 further = "; left out of the further rounds" if self.round < self.options.rounds else ""
                 self.problem(f"{label}, {name}", f"{error}{further}")
-                self.own_failed |= name == TROOP
+                self.own_failed |= name in OWN
                 continue
-            text = "  ".join(f"{verb} {show(figure.us)}" for verb, figure in figures)
+            seconds = time.monotonic() - began
+            if name not in OWN and seconds > self.options.patience and self.round < self.options.rounds:
+                self.left_out.add((label, name))
+                self.problem(f"{label}, {name}", f"took {seconds:.0f} s; not measured again (--patience)")
+            text = "  ".join(f"{what} {figure}" for what, figure in figures)
             self.say(f"[{self.round}/{self.options.rounds}] {label:<28} {name:<10} {text}")
 
     # -- troop's own programs (Google Benchmark)
@@ -264,10 +318,10 @@ class Bench:
     def program(self, name):
         return self.options.build / "bench" / name
 
-    def run_program(self, name, pattern):
-        """(name, microseconds, whole JSON entry) of every benchmark that matches, and the command."""
+    def run_program(self, path, pattern):
+        """(name, microseconds, whole JSON entry) of each benchmark that matches, the context, the command."""
         command = [
-            str(self.program(name)),
+            str(path),
             f"--benchmark_filter={pattern}",
             f"--benchmark_min_time={self.options.seconds:g}",
             "--benchmark_format=json",
@@ -289,6 +343,22 @@ class Bench:
             raise Failed(f"did not print the JSON of Google Benchmark ({error!r})") from error
         if not entries:
             raise Failed(f"no benchmark gave a figure for {pattern}")
+        return entries, context, shlex.join(command)
+
+    def measure_program(self, path, contestant, pattern, work_of):
+        entries, context, command = self.run_program(path, pattern)
+        if contestant in OWN:
+            self.note_build(path, context)
+        figures = []
+        for benchmark, us, entry in entries:
+            work = work_of(benchmark, entry)
+            figure = Figure(us, us, us)
+            version = context.get("troop_version", "")
+            self.record(work, contestant, figure, command=command, version=version, note="")
+            figures.append((short(work), show(us)))
+        return figures
+
+    def note_build(self, path, context):
         about = {
             "version": context.get("troop_version"),
             "compiler": context.get("troop_compiler"),
@@ -296,19 +366,38 @@ class Bench:
             "assertions": context.get("troop_assertions"),
         }
         if not self.troop and about["assertions"] == "on":
-            self.problem(name, "compiled with assertions; measure a release build")
+            self.problem(path.name, "compiled with assertions; measure a release build")
         self.troop.update((key, value) for key, value in about.items() if value is not None)
-        return entries, shlex.join(command)
 
-    def measure_troop(self, name, pattern, work_of):
-        entries, command = self.run_program(name, pattern)
+    def measure_bandwidths(self, path):
+        entries, _, _ = self.run_program(path, f"^({'|'.join(BANDWIDTHS)})/")
         figures = []
-        for benchmark, us, entry in entries:
-            work = work_of(benchmark, entry)
-            figure = Figure(us, us, us)
-            version = self.troop.get("version", "")
-            self.record(work, TROOP, figure, command=command, version=version, note="")
-            figures.append((short(work), figure))
+        for benchmark, _, entry in entries:
+            rate = counter(entry, "bytes_per_second")
+            what = benchmark.split("/")[0]
+            self.bandwidths.setdefault(what, []).append(rate)
+            figures.append((what, f"{rate / 1e9:.1f} GB/s"))
+        return figures
+
+    def measure_threads(self, path, record, entries):
+        """The name says who worked: verb/replay/record/entries:N/threads:K, or adders:K and one learner."""
+        pattern = f"^(add|learn|add_and_learn)/[a-z_]+/{record}/entries:{entries}/"
+        found, context, command = self.run_program(path, pattern)
+        self.note_build(path, context)
+        figures = []
+        for benchmark, _, entry in found:
+            verb, replay, *_, number = benchmark.removesuffix("/real_time").split("/")
+            count = int(number.split(":")[1])
+            adders, learners = {"add": (count, 0), "learn": (0, count)}.get(verb, (count, 1))
+            who = Threads(replay, record, RECORD_BYTES[record], entries, adders, learners)
+            if counter(entry, "record_bytes") != who.record_bytes:
+                raise Failed(f"{benchmark} has records of {entry['record_bytes']:g} bytes")
+            names = [name for role, names in THREAD_RATES.items() if getattr(who, role) for name in names]
+            self.threads.setdefault(who, []).append(
+                {name: counter(entry, name) for name in (*names, *EFFICIENCIES)}
+            )
+            self.threads_command[who] = command
+            figures.append((f"{adders}+{learners}", f"{counter(entry, 'efficiency'):.2f}"))
         return figures
 
     # -- peers
@@ -336,7 +425,7 @@ class Bench:
             version = str(said.get("versions") or said.get("version") or "")
             note = str(said.get("note") or "").strip()
             self.record(work, contestant, figure, command=shlex.join(command), version=version, note=note)
-            figures.append((short(work), figure))
+            figures.append((short(work), show(figure.us)))
         if reason is not None and figures:
             reason += "; its figures until then are kept"
         if reason is not None or not figures:
@@ -356,6 +445,8 @@ class Bench:
         if not self.built(name, "replay"):
             return []
         sizes_of = {"cart_pole": self.options.entries, "atari": self.options.atari_entries}
+        has_floor = self.built("bench_replay_floor", "floor of the replay")
+        floor = self.program("bench_replay_floor") if has_floor else None
         cells = []
         for record in sizes_of:
             peers = [peer for peer in REPLAY_PEERS if peer in installed]
@@ -363,11 +454,13 @@ class Bench:
                 self.problem("replay atari", "peers left out: their frames come from env, not installed")
                 peers = []
             for entries in sizes_of[record]:
-                contestants = self.replay_contestants(name, record, entries, peers)
+                contestants = self.replay_contestants(name, record, entries, peers, floor)
                 cells.append((f"replay {record} {entries}", contestants))
+        if floor is not None:
+            cells.append(("replay bandwidth", [(FLOOR, lambda: self.measure_bandwidths(floor))]))
         return cells
 
-    def replay_contestants(self, program, record, entries, peers):
+    def replay_contestants(self, name, record, entries, peers, floor):
         works = {verb: Work("replay", verb, record, RECORD_BYTES[record], entries) for verb in VERBS}
 
         def work_of(benchmark, entry):
@@ -383,12 +476,29 @@ class Bench:
             return work, said["peer"], from_rates(said, ADD_CHUNK if said["op"] == "add50" else 1)
 
         pattern = f"^({'|'.join(VERBS)})/{record}/entries:{entries}$"
-        contestants = [(TROOP, lambda: self.measure_troop(program, pattern, work_of))]
+        programs = [(TROOP, self.program(name))]
+        programs += [(FLOOR, floor)] if floor is not None else []
+        contestants = []
+        for contestant, path in (*programs, *self.options.program):
+            measure = functools.partial(self.measure_program, path, contestant, pattern, work_of)
+            contestants.append((contestant, measure))
         for peer in peers:
             arguments = [peer, "--workload", WORKLOADS[record], "--cap", str(entries)]
             arguments += [*REPLAY_PEERS[peer], "--repeats", "1", "--min-time", f"{self.options.seconds:g}"]
             contestants.append((peer, lambda arguments=arguments: self.run_peer(arguments, figure_of)))
         return contestants
+
+    def threads_cells(self, _):
+        name = "bench_replay_prioritized_replay_threads"
+        if not self.built(name, "threads"):
+            return []
+        cells = []
+        for record, entries in (QUICK_THREAD_ENTRIES if self.options.quick else THREAD_ENTRIES).items():
+            if record == "atari" and not self.options.atari_entries:
+                continue
+            measure = functools.partial(self.measure_threads, self.program(name), record, entries)
+            cells.append((f"threads {record} {entries}", [(TROOP, measure)]))
+        return cells
 
     def environment_cells(self, installed):
         program = "bench_env_vector_environment"
@@ -411,7 +521,8 @@ class Bench:
 
         counts = "|".join(map(str, ENVIRONMENTS))
         pattern = f"^cart_pole_step/environments:({counts})$"
-        contestants = [(TROOP, lambda: self.measure_troop(program, pattern, work_of))]
+        path = self.program(program)
+        contestants = [(TROOP, lambda: self.measure_program(path, TROOP, pattern, work_of))]
         if "env" in installed:
             for name, variant in (("envpool", "envpool-cartpole"), ("gymnasium", "gym-cartpole")):
                 arguments = ["env", "--variant", variant]
@@ -428,7 +539,8 @@ class Bench:
             return work, said["peer"], Figure(*(positive(said[key]) * 1e3 for key in ("ms", "min", "max")))
 
         pattern = f"^train_step/dueling_mlp/batch:{LEARNER_BATCH}$"
-        contestants = [(TROOP, lambda: self.measure_troop(program, pattern, lambda *_: work))]
+        path = self.program(program)
+        contestants = [(TROOP, lambda: self.measure_program(path, TROOP, pattern, lambda *_: work))]
         if "torchrl" in installed:
             arguments = ["torch-learner", "--net", "mlp", "--batch", str(LEARNER_BATCH), "--threads", "1"]
             arguments += ["--repeats", "1", "--seconds", f"{self.options.seconds:g}"]
@@ -461,9 +573,9 @@ class Bench:
     def measure(self):
         installed = self.installed_peers()
         cells = []
-        for part, cells_of in zip(PARTS, (self.replay_cells, self.environment_cells, self.learner_cells)):
+        for part in PARTS:
             if self.options.only in (None, part):
-                cells += cells_of(installed)
+                cells += getattr(self, f"{part}_cells")(installed)
         if not cells:
             return
         began = time.monotonic()
@@ -482,16 +594,40 @@ class Bench:
             if TROOP not in contestants:
                 continue
             ours = contestants[TROOP].summary()
-            peers = [(name, series) for name, series in contestants.items() if name != TROOP]
+            floor = contestants[FLOOR].summary() if FLOOR in contestants else dict.fromkeys(ours)
+            peers = [(name, series) for name, series in contestants.items() if name not in OWN]
             for name, series in peers or [(None, None)]:
                 theirs = series.summary() if series else dict.fromkeys(ours)
                 row = dataclasses.asdict(work)
                 row["peer"] = name
                 row["ratio"] = theirs["us"] / ours["us"] if series else None
+                row["floor_ratio"] = ours["us"] / floor["us"] if floor["us"] else None
                 for prefix, summary in (("troop", ours), ("peer", theirs)):
                     row.update((f"{prefix}_{key}", value) for key, value in summary.items())
+                row.update((f"floor_{key}", floor[key]) for key in ("us", "us_spread", "rounds", "command"))
                 rows.append(row)
         return rows
+
+    def threads_rows(self):
+        rows = []
+        for who, rounds in self.threads.items():
+            row = dataclasses.asdict(who)
+            for name in (*THREAD_RATES["adders"], *THREAD_RATES["learners"], *EFFICIENCIES):
+                values = [counters[name] for counters in rounds if name in counters]
+                row[name] = statistics.median(values) if values else None
+                row[f"{name}_spread"] = [min(values), max(values)] if values else None
+            row["rounds"] = len(rounds)
+            row["command"] = self.threads_command[who]
+            rows.append(row)
+        return rows
+
+    def bandwidth_medians(self):
+        rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
+        medians = {what: statistics.median(found) if found else None for what, found in rates.items()}
+        return {f"{what}_bytes_per_s": median for what, median in medians.items()}
+
+    def measured(self):
+        return bool(self.rows() or self.threads)
 
     def write(self, complete):
         options = self.options
@@ -502,6 +638,7 @@ class Bench:
             "atari_entries": options.atari_entries,
             "only": options.only,
             "quick": options.quick,
+            "programs": {name: str(path) for name, path in options.program},
         }
         result = {
             "format": 1,
@@ -515,21 +652,34 @@ class Bench:
                 "ended": now(),
                 "load_before": self.load_before,
                 "load_after": load(),
+                **self.bandwidth_medians(),
             },
             "rows": self.rows(),
+            "threads": self.threads_rows(),
             "problems": self.problems,
         }
         write_atomically(options.output, json.dumps(result, indent=2) + "\n")
 
     def table(self):
         rows = self.rows()
-        if not rows:
-            return
-        lines = [("work", "record", "size", "troop us", "spread", "peer", "us", "spread", "ratio")]
+        if rows:
+            self.table_of_rows(rows)
+        for row in self.threads_rows():
+            names = ("inserts_per_s", "samples_per_s")
+            rates = [f"{row[name]:.3g} {name[:7]}/s" for name in names if row[name]]
+            self.say(
+                f"{row['record']} {row['entries']}, adders {row['adders']}, learners {row['learners']}: "
+                f"{', '.join(rates)}, efficiency {row['efficiency']:.2f}"
+            )
+
+    def table_of_rows(self, rows):
+        head = ("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")
+        lines = [head]
         for row in rows:
             size = row["entries"] or row["environments"] or row["batch"]
             line = [row["work"], row["record"] or "-", str(size), show(row["troop_us"])]
             line += [show_spread(row["troop_us_spread"])]
+            line += ["-" if row["floor_us"] is None else show(row["floor_us"])]
             if row["peer"] is None:
                 line += ["-", "-", "-", "-"]
             else:
@@ -537,7 +687,7 @@ class Bench:
                 line += [f"{row['ratio']:.2f}"]
             lines.append(line)
         widths = [max(map(len, column)) for column in zip(*lines)]
-        left_aligned = (0, 1, 5)
+        left_aligned = (0, 1, 6)
         self.say()
         for line in lines:
             cells = [
@@ -546,6 +696,7 @@ class Bench:
             ]
             self.say("  ".join(cells).rstrip())
         self.say("us: microseconds a call, median of the rounds; ratio: the peer's time over troop's")
+        self.say()
 
 
 # ---- small things
@@ -556,6 +707,14 @@ def positive(value):
     if not 0 < value < math.inf:
         raise ValueError(f"{value} is not a positive number")
     return value
+
+
+def counter(entry, name):
+    """A counter of a benchmark of ours."""
+    try:
+        return positive(entry[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Failed(f"{entry['name']} gave no usable {name} ({error!r})") from error
 
 
 def from_rates(said, items_a_call):
@@ -651,18 +810,17 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     bench.table()
-    rows = bench.rows()
-    if interrupted and rows:
+    if interrupted and bench.measured():
         bench.write(complete=False)
     if bench.problems:
         bench.say(f"{len(bench.problems)} problem(s):")
         for problem in bench.problems:
             bench.say(f"  {problem['what']}: {problem['reason']}")
-    if not rows:
+    if not bench.measured():
         bench.say("Nothing was measured.")
     else:
         bench.say(f"{'Interrupted; what was measured is in' if interrupted else 'Written:'} {options.output}")
-    return 130 if interrupted else 1 if not rows or bench.own_failed else 0
+    return 130 if interrupted else 1 if not bench.measured() or bench.own_failed else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-// The sum tree alone: 512 draws, 512 changes of random leaves, 50 changes of adjacent leaves. All leaves are
-// positive and exponentially distributed; masses, leaves and values are made beforehand and take turns.
+// The sum tree alone: 512 draws, 512 changes of random leaves, 50 changes of adjacent leaves; and its
+// companion of extremes: 512 changed leaves, without the sum tree's own part. All leaves are positive and
+// exponentially distributed; masses, leaves and values are made beforehand and take turns.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <troop/core/random.hpp>
+#include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace {
@@ -95,9 +97,34 @@ void set_range50(benchmark::State& state) {
   count_items(state, kRange);
 }
 
+void extremes512(benchmark::State& state) {
+  const SumTree& tree = full_tree(state);
+  troop::MinMaxTree extremes(tree.capacity());
+  extremes.update_range(tree.leaves(), 0, tree.capacity());
+  // Two sets of leaves by turns, so that nodes do change.
+  std::array<std::vector<float>, 2> leaves;
+  leaves.fill({tree.leaves().begin(), tree.leaves().end()});
+  troop::Random random(5, "extremes");
+  std::array<std::vector<std::size_t>, kTurns> changed;
+  for (auto& batch : changed) {
+    batch.resize(kBatch);
+    for (std::size_t& leaf : batch) {
+      leaf = static_cast<std::size_t>(random.below(tree.capacity()));
+      leaves[1][leaf] = static_cast<float>(-std::log1p(-random.uniform()) + 1e-3);
+    }
+  }
+  std::size_t turn = 0;
+  for (auto _ : state) {
+    extremes.update(leaves[(turn / kTurns + 1) % 2], changed[turn % kTurns]);
+    ++turn;
+    benchmark::DoNotOptimize(extremes.min());
+  }
+  count_items(state, kBatch);
+}
+
 [[maybe_unused]] const bool registered = [] {
-  constexpr std::array<void (*)(benchmark::State&), 3> functions{find512, set512, set_range50};
-  constexpr std::array<const char*, 3> names{"find512", "set512", "set_range50"};
+  constexpr std::array<void (*)(benchmark::State&), 4> functions{find512, set512, set_range50, extremes512};
+  constexpr std::array<const char*, 4> names{"find512", "set512", "set_range50", "extremes512"};
   for (int log2 = 14; log2 <= 23; ++log2) {
     for (std::size_t i = 0; i < functions.size(); ++i) {
       benchmark::RegisterBenchmark(names[i], functions[i])

@@ -9,6 +9,7 @@ namespace troop {
 class BatchView;
 struct BetaSchedule;
 class Deadline;
+class MinMaxTree;
 class Random;
 class RateLimiter;
 class RecordArray;
@@ -19,6 +20,7 @@ class ThreadPool;
 
 class ArrayStorage;
 class ProportionalSampler;
+class RankBasedSampler;
 struct OldestFirstRemover;
 
 /// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.

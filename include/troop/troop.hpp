@@ -35,8 +35,10 @@
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
+#include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/rank_based.hpp>
 #include <troop/replay/rate_limiter.hpp>
 #include <troop/replay/removers.hpp>
 #include <troop/replay/replay_options.hpp>

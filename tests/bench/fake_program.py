@@ -2,7 +2,7 @@
 """Stands for a Google Benchmark program: under its own name it prints that program's JSON with known times.
 
 The time of a benchmark is a base times FACTORS in turn, one a round: a median can then be told from a mean, a
-first and a last value. FAKE_STATE is a directory for the counts of rounds.
+first and a last value. So is the rate of threads. FAKE_STATE is a directory for the counts of rounds.
 """
 
 import json
@@ -13,16 +13,37 @@ from pathlib import Path
 
 FACTORS = (1, 4, 2)
 VERBS = {"add50": 1.0, "sample512": 10.0, "update512": 5.0, "mix": 30.0}
+FLOOR = {"add50": 0.5, "sample512": 2.0, "update512": 1.0, "mix": 3.0}
+REPLAYS = {"bench_replay_prioritized_replay": VERBS, "bench_replay_floor": FLOOR, "other_build": VERBS}
 SIZES = {"cart_pole": (44, range(14, 24)), "atari": (56460, range(12, 18))}
 
 
-def benchmarks(program):
+def threads(entries, record, record_bytes, factor):
+    common = {"record_bytes": float(record_bytes), "efficiency": 0.9, "cpu_efficiency": 0.95}
+    inserts = {"inserts_per_s": 1e6 * factor, "own_inserts_per_s": 2e6 * factor}
+    samples = {"samples_per_s": 1e5 * factor, "own_samples_per_s": 3e5 * factor}
+    for verb, rates, number in (
+        ("add", inserts, "threads:1"),
+        ("add", inserts, "threads:2"),
+        ("learn", samples, "threads:2"),
+        ("add_and_learn", {**inserts, **samples}, "adders:2"),
+    ):
+        name = f"{verb}/prioritized_replay/{record}/entries:{entries}/{number}/real_time"
+        yield name, 2e5, {**rates, **common}
+
+
+def benchmarks(program, factor):
     """(name, microseconds, counters)"""
-    if program == "bench_replay_prioritized_replay":
-        for record, (record_bytes, sizes) in SIZES.items():
-            for entries in (2**size for size in sizes):
-                for verb, us in VERBS.items():
-                    yield f"{verb}/{record}/entries:{entries}", us, {"record_bytes": float(record_bytes)}
+    verbs = REPLAYS.get(program, {})
+    for record, (record_bytes, sizes) in SIZES.items():
+        for entries in (2**size for size in sizes):
+            for verb, us in verbs.items():
+                yield f"{verb}/{record}/entries:{entries}", us, {"record_bytes": float(record_bytes)}
+            if program == "bench_replay_prioritized_replay_threads":
+                yield from threads(entries, record, record_bytes, factor)
+    if program == "bench_replay_floor":
+        yield "copy/bytes:1000", 1e5, {"bytes_per_second": 1e10 * factor}
+        yield "read/bytes:1000", 5e4, {"bytes_per_second": 2e10 * factor}
     elif program == "bench_env_vector_environment":
         for count in (1, 8, 256):
             yield f"cart_pole_step/environments:{count}", 0.1 * count, {}
@@ -44,8 +65,8 @@ def main():
     if program in os.environ.get("FAKE_BROKEN", "").split():
         sys.exit("segmentation fault, so to speak")
     pattern = next((word.split("=", 1)[1] for word in sys.argv if word.startswith("--benchmark_filter=")), "")
-    chosen = [found for found in benchmarks(program) if re.search(pattern, found[0])]
     factor = next_factor(program + pattern)
+    chosen = [found for found in benchmarks(program, factor) if re.search(pattern, found[0])]
     context = {"troop_version": "9.8.7", "troop_compiler": "fake 1.0", "troop_assertions": "off"}
     context["troop_instructions"] = "none"
     entries = [

@@ -21,15 +21,25 @@ COMPARE = HERE.parent.parent / "bench" / "compare.py"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(COMPARE.parent))
 import compare  # noqa: E402
-PROGRAMS = ("bench_replay_prioritized_replay", "bench_env_vector_environment", "bench_nn_eigen_network")
+PROGRAMS = (
+    "bench_replay_prioritized_replay",
+    "bench_replay_floor",
+    "bench_replay_prioritized_replay_threads",
+    "bench_env_vector_environment",
+    "bench_nn_eigen_network",
+)
 
-TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "problems"}
+TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads", "problems"}
 TROOP = {"version", "compiler", "instructions", "assertions", "commit"}
 MACHINE = {"cpu", "cores", "memory_bytes", "kernel", "system", "python"}
-MACHINE |= {"started", "ended", "load_before", "load_after"}
+MACHINE |= {"started", "ended", "load_before", "load_after", "copy_bytes_per_s", "read_bytes_per_s"}
 ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "peer", "ratio"}
 SERIES = ("us", "us_spread", "rounds", "version", "command", "note")
 ROW |= {f"{who}_{what}" for who in ("troop", "peer") for what in SERIES}
+ROW |= {"floor_ratio"} | {f"floor_{what}" for what in ("us", "us_spread", "rounds", "command")}
+THREADS = {"replay", "record", "record_bytes", "entries", "adders", "learners", "rounds", "command"}
+RATES = ("inserts_per_s", "own_inserts_per_s", "samples_per_s", "own_samples_per_s")
+THREADS |= {name + end for name in (*RATES, "efficiency", "cpu_efficiency") for end in ("", "_spread")}
 
 
 class CompareTest(unittest.TestCase):
@@ -82,6 +92,8 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(result["machine"].keys(), MACHINE)
         for row in result["rows"]:
             self.assertEqual(row.keys(), ROW)
+        for row in result["threads"]:
+            self.assertEqual(row.keys(), THREADS)
         self.assertIs(result["complete"], True)
         self.assertEqual(result["problems"], [])
         self.assertEqual(result["troop"]["version"], "9.8.7")
@@ -128,6 +140,58 @@ class CompareTest(unittest.TestCase):
         self.assertAlmostEqual(row["ratio"], 3000 / 200)
         self.assertEqual([round(us) for us in row["peer_us_spread"]], [2000, 4000])
 
+    def test_the_floor_stands_beside_each_figure_of_the_replay(self):
+        result = self.compare("--rounds", "3", "--entries", "131072", "--atari-entries", "4096")
+        row = self.row(result, work="mix", record="cart_pole", peer="cpprb")
+        self.assertAlmostEqual(row["floor_us"], 2 * 3)
+        self.assertAlmostEqual(row["floor_ratio"], 10)
+        self.assertEqual([round(us, 6) for us in row["floor_us_spread"]], [3, 12])
+        self.assertEqual(row["floor_rounds"], 3)
+        self.assertIn("bench_replay_floor", row["floor_command"])
+        self.assertIsNone(self.row(result, part="learner")["floor_us"])
+        self.assertNotIn("floor", {row["peer"] for row in result["rows"]})
+        self.assertEqual(result["machine"]["copy_bytes_per_s"], 2e10)
+        self.assertEqual(result["machine"]["read_bytes_per_s"], 4e10)
+
+        (self.build / "bench" / "bench_replay_floor").unlink()
+        result = self.compare("--quick", "--only", "replay")
+        self.assertIn("bench_replay_floor was not built", result["problems"][0]["reason"])
+        row = self.row(result, work="mix", record="atari", peer="cpprb")
+        self.assertEqual((row["floor_us"], row["floor_ratio"], row["floor_rounds"]), (None, None, None))
+        self.assertIsNone(result["machine"]["copy_bytes_per_s"])
+
+    def test_threads_are_told_apart_by_their_roles(self):
+        result = self.compare("--rounds", "3", "--only", "threads", peers="")
+        self.assertEqual(result["rows"], [])
+        sizes = {(row["record"], row["entries"]) for row in result["threads"]}
+        self.assertEqual(sizes, {("cart_pole", 2**20), ("atari", 2**15)})
+        found = {
+            (row["adders"], row["learners"]): row for row in result["threads"] if row["record"] == "atari"
+        }
+        self.assertEqual(found.keys(), {(1, 0), (2, 0), (0, 2), (2, 1)})
+        row = found[2, 1]
+        self.assertEqual((row["replay"], row["record_bytes"]), ("prioritized_replay", 56460))
+        self.assertEqual(row["rounds"], 3)
+        self.assertEqual((row["inserts_per_s"], row["inserts_per_s_spread"]), (2e6, [1e6, 4e6]))
+        self.assertEqual((row["own_samples_per_s"], row["efficiency"]), (6e5, 0.9))
+        self.assertEqual((found[0, 2]["inserts_per_s"], found[0, 2]["inserts_per_s_spread"]), (None, None))
+        self.assertIsNone(found[1, 0]["samples_per_s"])
+
+        result = self.compare("--quick", "--only", "threads", "--atari-entries", "none", peers="")
+        sizes = {(row["record"], row["entries"]) for row in result["threads"]}
+        self.assertEqual(sizes, {("cart_pole", 2**14)})
+
+    def test_another_build_may_be_a_peer(self):
+        other = self.install("fake_program.py", self.directory / "other_build")
+        arguments = ("--quick", "--only", "replay", "--program", f"before={other}")
+        result = self.compare(*arguments, FAKE_INSTALLED="")
+        self.assertEqual({row["peer"] for row in result["rows"]}, {"before"})
+        row = self.row(result, work="mix", record="atari")
+        self.assertAlmostEqual(row["ratio"], 1)
+        self.assertIn(str(other), row["peer_command"])
+        self.assertEqual(row["peer_version"], "9.8.7")
+        self.assertEqual(result["settings"]["programs"], {"before": str(other)})
+
     def test_without_peers_troop_alone_is_measured_and_a_line_says_how_to_add_them(self):
         result = self.compare("--quick", peers="")
         self.assertTrue(all(row["peer"] is None and row["ratio"] is None for row in result["rows"]))
@@ -165,17 +229,32 @@ class CompareTest(unittest.TestCase):
         self.assertIn("--timeout", result["problems"][0]["reason"])
         self.assert_dead(int((self.directory / "sleeping").read_text()))
 
+    def test_a_peer_beyond_the_patience_is_measured_once(self):
+        arguments = ("--quick", "--only", "replay", "--rounds", "3", "--patience", "0.001")
+        result = self.compare(*arguments, FAKE_INSTALLED="cpprb env")
+        self.assertEqual({(row["troop_rounds"], row["peer_rounds"]) for row in result["rows"]}, {(3, 1)})
+        self.assertEqual({row["floor_rounds"] for row in result["rows"]}, {3})
+        self.assertEqual([problem["round"] for problem in result["problems"]], [1, 1])
+        self.assertIn("not measured again (--patience)", result["problems"][0]["reason"])
+
     def test_a_missing_program_is_reported_and_the_rest_goes_on(self):
         (self.build / "bench" / "bench_nn_eigen_network").unlink()
         result = self.compare("--quick")
         self.assertIn("bench_nn_eigen_network was not built", result["problems"][0]["reason"])
         self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment"})
+        self.assertEqual(len(result["threads"]), 2 * 4)
 
     def test_a_failing_program_of_troop_is_an_error_and_the_rest_goes_on(self):
-        broken = "bench_env_vector_environment"
-        result = self.compare("--quick", "--rounds", "2", expected=1, FAKE_BROKEN=broken)
-        self.assertIn("environment cart_pole, troop", result["problems"][0]["what"])
-        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "learner"})
+        parts = {"replay", "environment", "learner"}
+        for broken, what, rest in (
+            ("bench_env_vector_environment", "environment cart_pole, troop", parts - {"environment"}),
+            ("bench_replay_floor", "replay cart_pole 16384, floor", parts),
+            ("bench_replay_prioritized_replay_threads", "threads cart_pole 16384, troop", parts),
+        ):
+            with self.subTest(broken):
+                result = self.compare("--quick", "--rounds", "2", expected=1, FAKE_BROKEN=broken)
+                self.assertIn(what, result["problems"][0]["what"])
+                self.assertEqual({row["part"] for row in result["rows"]}, rest)
 
     def test_nothing_to_measure_is_an_error(self):
         for program in PROGRAMS:
@@ -213,7 +292,13 @@ class CompareTest(unittest.TestCase):
             ("--only", "everything"),
             ("--peer", "somebody"),
             ("--timeout", "soon"),
+            ("--patience", "0"),
             ("--peers", "/does/not/exist"),
+            ("--program", "before"),
+            ("--program", "before=/does/not/exist"),
+            ("--program", f"={sys.executable}"),
+            ("--program", f"troop={sys.executable}"),
+            ("--program", f"floor={sys.executable}"),
             ("--build", "/does/not/exist"),
             ("--output", "/"),
         ):
@@ -237,8 +322,14 @@ class CompareTest(unittest.TestCase):
         self.assertIn(("environment", "cart_pole_step", None), works)
         self.assertIn(("learner", "train_step", "cart_pole"), works)
         self.assertNotIn(None, [result["troop"][field] for field in TROOP - {"commit"}])
+        roles = {(row["record"], row["adders"], row["learners"]) for row in result["threads"]}
+        for record in ("cart_pole", "atari"):
+            self.assertLessEqual({(record, 1, 0), (record, 0, 1), (record, 1, 1), (record, 2, 1)}, roles)
+        self.assertGreater(result["machine"]["copy_bytes_per_s"], 0)
         for row in result["rows"]:
             self.assertGreater(row["troop_us"], 0)
+            if row["part"] == "replay":
+                self.assertAlmostEqual(row["floor_ratio"], row["troop_us"] / row["floor_us"])
             if row["peer"] is not None:
                 self.assertAlmostEqual(row["ratio"], row["peer_us"] / row["troop_us"])
 

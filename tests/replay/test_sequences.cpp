@@ -103,8 +103,8 @@ struct Range {
   std::size_t first, steps;
 };
 
-/// The sequences that `played` steps of an episode must have given, from their definition: one every period as
-/// long as it is full, and at the end one more if some steps are in none yet.
+/// The sequences that `played` steps of an episode must have given, from their definition: one every period
+/// as long as it is full, and at the end one more if some steps are in none yet.
 std::vector<Range> ranges_of(const SequenceOptions& options, std::size_t played, bool has_ended) {
   const std::size_t size = options.burn_in + options.length;
   std::vector<Range> ranges;

@@ -364,8 +364,8 @@ TEST_CASE("a full disk is an error, the old file stays, and the replay goes on")
 
 namespace {
 
-/// Saves again and again while writers, an updater and a sampler are at work: every file loads, and every record in it
-/// belongs to its key.
+/// Saves again and again while writers, an updater and a sampler are at work: every file loads, and every
+/// record in it belongs to its key.
 template <class Record, class Remover>
 void save_in_use(std::size_t capacity) {
   using Replay = PrioritizedReplay<Record, ArrayStorage, ProportionalSampler, Remover>;

@@ -227,6 +227,17 @@ TEST_CASE("a dead leaf is never found, however few and however small the living 
   TROOP_CHECK_NONE(failures);
 }
 
+TEST_CASE("the leaves are seen where the tree keeps them, before and after it is moved") {
+  SumTree tree(100);
+  const std::span<const float> leaves = tree.leaves();
+  REQUIRE(leaves.size() == 100);
+  tree.set(42, 2.5f);
+  CHECK(leaves[42] == 2.5f);
+  SumTree moved(std::move(tree));
+  moved.set(99u, 1.0f);
+  CHECK(leaves[99] == 1.0f);
+}
+
 TEST_CASE("of a leaf that is set twice in a batch the last value stays") {
   SumTree tree(300);
   const std::vector<std::size_t> leaves{7, 299, 7, 8, 299, 7};
@@ -375,7 +386,7 @@ TEST_CASE("a batch of any size is found, the empty one included") {
     for (std::size_t i = 0; i < count; ++i) all = all && found[i] == i;
     CHECK(all);
   }
-  tree.set(std::span<const std::size_t>(), std::span<const float>());
+  tree.set({}, {});  // no leaves, not the leaf 0
   tree.set_range(1000, {});
   tree.fill(1000, 0, 1.0f);
   CHECK(tree.total() == 1000.0);

@@ -72,8 +72,8 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-/// Reads what a ByteWriter wrote from bytes that may be anything: every call throws Error, with what was wanted, rather
-/// than read beyond the end, and allocates no more than the bytes that are there justify.
+/// Reads what a ByteWriter wrote from bytes that may be anything: every call throws Error, with what was
+/// wanted, rather than read beyond the end, and allocates no more than the bytes that are there justify.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -58,7 +58,8 @@ class FileError : public Error {
   std::string path_;
 };
 
-/// The ways in which a waiting call can end. `cancelled`: a stop was requested of the token that it was given.
+/// The ways in which a waiting call can end. `cancelled`: a stop was requested of the token that it was
+/// given.
 enum class Outcome { ok, timeout, closed, cancelled };
 
 namespace detail {

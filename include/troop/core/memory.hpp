@@ -73,10 +73,11 @@ class Block {
     madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
   }
 
-  /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file is open,
-  /// so that its space is free when the block goes or the process ends, however it ends.
+  /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file
+  /// is open, so that its space is free when the block goes or the process ends, however it ends.
   ///
-  /// Throws FileError when the file exists already, or cannot be created, or the disk has not `bytes` bytes left.
+  /// Throws FileError when the file exists already, or cannot be created, or the disk has not `bytes` bytes
+  /// left.
   static Block on_scratch_file(std::size_t bytes, const std::string& path) {
     const detail::FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file.is_open()) detail::throw_file_error(path, "cannot create", errno);

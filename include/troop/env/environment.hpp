@@ -216,13 +216,11 @@ concept HasEpisodes = requires(const V& environments) {
 /// that step, the next one starts within the same step, so that every step is a transition and none is spent
 /// on a reset. (This is what Gymnasium calls same-step autoreset.) Of the last step, then:
 ///
-/// | call | shape | meaning |
-/// | --- | --- | --- |
-/// | `observations()` | [N, size] | what to act on next: where an episode ended, the next one's first observation |
-/// | `next_observation(i)` | [size] | what the step led to: an episode's final observation, else row i of the above |
-/// | `rewards()` | [N] | of the step |
-/// | `terminated()`, `truncated()` | [N] | 0 or 1, at most one of the two is 1; both 0 while the episode goes on |
-/// | `finished_episodes()` | [0..N] | the episodes that ended by it, by ascending index |
+/// | call | shape | meaning | | --- | --- | --- | | `observations()` | [N, size] | what to act on next: where
+/// an episode ended, the next one's first observation | | `next_observation(i)` | [size] | what the step led
+/// to: an episode's final observation, else row i of the above | | `rewards()` | [N] | of the step | |
+/// `terminated()`, `truncated()` | [N] | 0 or 1, at most one of the two is 1; both 0 while the episode goes
+/// on | | `finished_episodes()` | [0..N] | the episodes that ended by it, by ascending index |
 ///
 /// - The transition of environment i is therefore: row i of `observations()` *before* the step (copied, for
 ///   it will be overwritten), the action, and after the step its reward, its flags and `next_observation(i)`.

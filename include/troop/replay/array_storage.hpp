@@ -21,12 +21,12 @@ namespace troop {
 class ArrayStorage {
  public:
   struct Options {
-    /// Keeps the records in a file instead of in memory, for replays larger than that. It is scratch space: created
-    /// with its full size at once, so that a full disk shows here, and gone with the storage or the process. Put it
-    /// on a fast local disk. Empty: in memory.
+    /// Keeps the records in a file instead of in memory, for replays larger than that. It is scratch space:
+    /// created with its full size at once, so that a full disk shows here, and gone with the storage or the
+    /// process. Put it on a fast local disk. Empty: in memory.
     std::string file;
-    /// Takes all memory at once and not page by page as records come: the first round of inserts is then as fast as
-    /// the later ones, and a lack of memory shows at the start.
+    /// Takes all memory at once and not page by page as records come: the first round of inserts is then as
+    /// fast as the later ones, and a lack of memory shows at the start.
     bool prefault = false;
 
     void validate() const {
@@ -39,8 +39,8 @@ class ArrayStorage {
   ArrayStorage(std::size_t capacity, RecordLayout layout)
       : ArrayStorage(capacity, std::move(layout), Options{}) {}
 
-  /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had, FileError
-  /// when the file is not.
+  /// Throws InvalidArgument for a capacity of 0 or an absurd one, Error when the memory is not to be had,
+  /// FileError when the file is not.
   ArrayStorage(std::size_t capacity, RecordLayout layout, const Options& options)
       : layout_(std::move(layout)),
         capacity_((require(capacity >= 1, "capacity", capacity, "a positive integer"), capacity)),

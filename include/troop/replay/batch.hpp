@@ -82,9 +82,14 @@ requires(!kIsFlat<Record>) class BatchItems<Record> {
 inline void weigh(std::span<const double> probabilities, double smallest, double beta,
                   std::span<float> weights) {
   constexpr double kLargest = std::numeric_limits<float>::max();
-  for (std::size_t i = 0; i < probabilities.size(); ++i) {
-    const double ratio = std::min(probabilities[i] / smallest, kLargest);
-    weights[i] = static_cast<float>(power(static_cast<float>(ratio), -beta));
+  float ratios[kPowersAtOnce];
+  double weight[kPowersAtOnce];
+  for (std::size_t first = 0; first < probabilities.size(); first += kPowersAtOnce) {
+    const std::size_t count = std::min(kPowersAtOnce, probabilities.size() - first);
+    for (std::size_t i = 0; i < count; ++i)
+      ratios[i] = static_cast<float>(std::min(probabilities[first + i] / smallest, kLargest));
+    powers(std::span(ratios, count), -beta, weight);
+    for (std::size_t i = 0; i < count; ++i) weights[first + i] = static_cast<float>(weight[i]);
   }
 }
 
@@ -118,8 +123,8 @@ class Batch : public detail::BatchItems<Record> {
   std::vector<double> parts_;  // where the draws fall
 };
 
-/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one shard
-/// fills of a batch.
+/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one
+/// shard fills of a batch.
 template <class Element>
 struct DrawTarget {
   std::span<Key> keys;

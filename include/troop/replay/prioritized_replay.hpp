@@ -42,19 +42,20 @@ struct ReplayPolicies {
   typename Remover::Options remover;
 };
 
-/// Keeps up to `capacity` items and draws them by their priorities: with the default policies with probability
-/// P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1), oldest items going first.
+/// Keeps up to `capacity` items and draws them by their priorities: with the default policies with
+/// probability P(i) = p_i^alpha / sum_k p_k^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1), oldest
+/// items going first.
 ///
 /// - `Record` is a trivially copyable aggregate, DynamicRecord for a layout known at run time, or, with a
 ///   HeapStorage, any object.
-/// - `Storage` holds the records: ArrayStorage, FrameStorage, HeapStorage. `Sampler` draws: ProportionalSampler,
-///   RankBasedSampler, UniformSampler, NewestFirstSampler. `Remover` chooses what goes from a full replay:
-///   OldestFirstRemover, InversePriorityRemover, UniformRemover.
+/// - `Storage` holds the records: ArrayStorage, FrameStorage, HeapStorage. `Sampler` draws:
+///   ProportionalSampler, RankBasedSampler, UniformSampler, NewestFirstSampler. `Remover` chooses what goes
+///   from a full replay: OldestFirstRemover, InversePriorityRemover, UniformRemover.
 /// - Keys are the numbers of inserts, from 0. A priority update that comes after its item was evicted is
 ///   recognised by the key, counted, and not applied to the newcomer in the same place.
-/// - A priority of 0 keeps the item but never draws it, whatever the sampler. A priority whose power is below the
-///   smallest normal float, 1.2e-38, counts as that. Priorities that are NaN, infinite, negative, or whose power
-///   overflows are refused with an error that names the item; nothing of that call is applied.
+/// - A priority of 0 keeps the item but never draws it, whatever the sampler. A priority whose power is below
+///   the smallest normal float, 1.2e-38, counts as that. Priorities that are NaN, infinite, negative, or
+///   whose power overflows are refused with an error that names the item; nothing of that call is applied.
 /// - A sample may hold an item more than once.
 ///
 /// Thread-safe: any number of threads may call anything. One lock guards the tree; a call with small records
@@ -62,8 +63,8 @@ struct ReplayPolicies {
 /// writers and samplers then only exclude each other on the same 64th part of the slots, and an item that was
 /// overwritten while a sampler was about to copy it is drawn anew, never returned torn.
 ///
-/// Costs of a batch of n with the default policies: add, sample and update are O(n log16 capacity). Memory: the
-/// record and about 5 bytes an item (13 from 1 KiB on); other policies say what they take.
+/// Costs of a batch of n with the default policies: add, sample and update are O(n log16 capacity). Memory:
+/// the record and about 5 bytes an item (13 from 1 KiB on); other policies say what they take.
 ///
 ///     PrioritizedReplay<Transition> replay({.capacity = 1'000'000, .alpha = 0.6});
 ///     replay.add(transitions, priorities);                              // spans
@@ -98,8 +99,8 @@ class PrioritizedReplay {
   /// What a record is drawn into: bytes, or a shared pointer to an object.
   using Element = typename SampledBatch::Element;
 
-  /// Records of a type known at compile time. Throws InvalidArgument for bad options, Error when the memory is not
-  /// to be had.
+  /// Records of a type known at compile time. Throws InvalidArgument for bad options, Error when the memory
+  /// is not to be had.
   explicit PrioritizedReplay(const ReplayOptions& options, const Policies& policies = {}) requires(!kDynamic)
       : PrioritizedReplay(options, make_storage(options, policies), policies) {}
 
@@ -137,7 +138,8 @@ class PrioritizedReplay {
     return add(BatchView(layout(), records.data(), records.size()), priorities);
   }
 
-  /// Adds objects, which are copied. Their copies are made, and those that they displace destroyed, outside the lock.
+  /// Adds objects, which are copied. Their copies are made, and those that they displace destroyed, outside
+  /// the lock.
   Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kFlat) {
     std::vector<Element> items;
     items.reserve(records.size());
@@ -145,7 +147,8 @@ class PrioritizedReplay {
     return add(std::span<const Element>(items), priorities);
   }
 
-  /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null pointer.
+  /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null
+  /// pointer.
   Key add(std::span<const Element> records, std::span<const float> priorities) requires(!kFlat) {
     require_as_many(priorities.size(), records.size(), "records");
     for (std::size_t i = 0; i < records.size(); ++i)
@@ -155,8 +158,8 @@ class PrioritizedReplay {
     return add_small(std::span(items), powers);
   }
 
-  /// Adds a batch at the running maximum: the greatest priority that was ever given here, 1 before the first (Schaul
-  /// et al. 2015, algorithm 1), so that a new item is drawn soon.
+  /// Adds a batch at the running maximum: the greatest priority that was ever given here, 1 before the first
+  /// (Schaul et al. 2015, algorithm 1), so that a new item is drawn soon.
   template <class Records>
   Key add(const Records& records) requires
       requires(PrioritizedReplay& self, std::span<const float> priorities) {
@@ -195,12 +198,12 @@ class PrioritizedReplay {
     return batch;
   }
 
-  /// Draws one item for each part in [0, 1): what `sample` and a sharded replay are made of. A uniform part finds item
-  /// i with probability P(i); those of one call may be chosen to spread the draws. Overwrites the parts. `random`
-  /// serves draws that have to be repeated.
+  /// Draws one item for each part in [0, 1): what `sample` and a sharded replay are made of. A uniform part
+  /// finds item i with probability P(i); those of one call may be chosen to spread the draws. Overwrites the
+  /// parts. `random` serves draws that have to be repeated.
   ///
-  /// Returns the smallest probability, from which the greatest weight follows: of all items that can be drawn with
-  /// WeightNormalizer::replay, else of those that were drawn. Throws EmptyReplay when there are none.
+  /// Returns the smallest probability, from which the greatest weight follows: of all items that can be drawn
+  /// with WeightNormalizer::replay, else of those that were drawn. Throws EmptyReplay when there are none.
   double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
     auto& scratch = of_this_thread<DrawScratch>();
     scratch.slots.resize(parts.size());
@@ -292,9 +295,9 @@ class PrioritizedReplay {
     return result;
   }
 
-  /// Counts the items' priorities by powers of two (with a uniform or newest-first sampler, which do not keep them, all
-  /// positive ones as 1). Looks at the whole replay, in pieces of some ten microseconds under the lock: what changes
-  /// meanwhile may be counted as it was or as it is.
+  /// Counts the items' priorities by powers of two (with a uniform or newest-first sampler, which do not keep
+  /// them, all positive ones as 1). Looks at the whole replay, in pieces of some ten microseconds under the
+  /// lock: what changes meanwhile may be counted as it was or as it is.
   PriorityHistogram priority_histogram() const;
 
  private:
@@ -344,10 +347,9 @@ class PrioritizedReplay {
         : scratch(of_this_thread<Scratch>()), priorities(given) {
       scratch.values.resize(given.size());
       const double alpha = Sampler::kTakesPowers ? replay.options_.alpha : 1.0;
-      constexpr std::size_t kChunk = 64;
+      constexpr std::size_t kChunk = detail::kPowersAtOnce;
       double powers[kChunk];
       bool refused = false;
-      // In chunks, by loops that compilers turn into vector instructions.
       for (std::size_t first = 0; first < given.size(); first += kChunk) {
         const std::size_t count = std::min(kChunk, given.size() - first);
         const float* priority = given.data() + first;
@@ -355,7 +357,7 @@ class PrioritizedReplay {
         if (alpha == 1.0) {
           std::copy_n(priority, count, powers);
         } else {
-          for (std::size_t i = 0; i < count; ++i) powers[i] = detail::power(priority[i], alpha);
+          detail::powers(given.subspan(first, count), alpha, powers);
         }
         for (std::size_t i = 0; i < count; ++i) {
           refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |
@@ -455,7 +457,8 @@ class PrioritizedReplay {
     }
   }
 
-  /// Of the keys whose items are there: moves values and, for a remover, priorities to the front, beside their slots.
+  /// Of the keys whose items are there: moves values and, for a remover, priorities to the front, beside
+  /// their slots.
   std::size_t find_live(std::span<const Key> keys, std::span<const float> priorities, Powers& powers) const {
     Scratch& scratch = powers.scratch;
     scratch.slots.resize(keys.size());

@@ -19,7 +19,8 @@
 namespace troop {
 
 /// What a replay asks of a remover that chooses among all items. It is told which slots hold items and what
-/// their priorities are, and names the slot whose item is to go. Calls come one at a time, under the replay's lock.
+/// their priorities are, and names the slot whose item is to go. Calls come one at a time, under the replay's
+/// lock.
 template <class R>
 concept ReplayRemover = std::default_initializable<typename R::Options> &&
     std::constructible_from<R, std::size_t, const typename R::Options&> &&
@@ -34,7 +35,8 @@ concept ReplayRemover = std::default_initializable<typename R::Options> &&
   { constant.priority(slot) } -> std::same_as<float>;
 };
 
-/// The oldest item goes first: the usual choice, and the fastest, for the slots are a ring and no memory is needed.
+/// The oldest item goes first: the usual choice, and the fastest, for the slots are a ring and no memory is
+/// needed.
 struct OldestFirstRemover {
   static constexpr std::string_view kName = "oldest first";
 
@@ -43,10 +45,10 @@ struct OldestFirstRemover {
   };
 };
 
-/// An item goes with a probability in proportion to priority^exponent; with the negative exponent of Ape-X DPG
-/// (Horgan et al. 2018, appendix: -0.4), items of low priority go first. Priorities below 1e-12 count as that:
-/// else the first item of priority 0 would keep all others from ever being chosen. 8.54 bytes an item, and 14 of
-/// the replay for keys in any order.
+/// An item goes with a probability in proportion to priority^exponent; with the negative exponent of Ape-X
+/// DPG (Horgan et al. 2018, appendix: -0.4), items of low priority go first. Priorities below 1e-12 count as
+/// that: else the first item of priority 0 would keep all others from ever being chosen. 8.54 bytes an item,
+/// and 14 of the replay for keys in any order.
 class InversePriorityRemover {
  public:
   static constexpr std::string_view kName = "inverse priority";

@@ -21,8 +21,8 @@ enum class WeightNormalizer {
 struct ReplayOptions {
   /// Most items held at once (hard capacity): a further insert evicts an item.
   std::size_t capacity = 1'000'000;
-  /// `trim()` evicts items down to this number; 0 means `capacity`. Between two trims inserts go beyond it, as
-  /// in Ape-X.
+  /// `trim()` evicts items down to this number; 0 means `capacity`. Between two trims inserts go beyond it,
+  /// as in Ape-X.
   std::size_t soft_capacity = 0;
   /// Exponent of the priorities, at least 0: 0 draws uniformly among the items of positive priority, 1 in
   /// proportion to the priorities (rank-based: to 1 / rank).
@@ -78,8 +78,8 @@ struct ReplayStatistics {
   double lock_wait_seconds = 0.0;   ///< how long these waited, all together
 };
 
-/// How many items have a priority in [2^exponent, 2^(exponent + 1)), one entry for each exponent from the lowest to
-/// the highest that occurs; items of priority 0 are counted apart.
+/// How many items have a priority in [2^exponent, 2^(exponent + 1)), one entry for each exponent from the
+/// lowest to the highest that occurs; items of priority 0 are counted apart.
 struct PriorityHistogram {
   struct Bin {
     int exponent;

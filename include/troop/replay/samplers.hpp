@@ -1,33 +1,37 @@
 /// @file
-/// What decides which items a replay draws: in proportion to their priorities, uniformly, or the newest first.
+/// What decides which items a replay draws: in proportion to their priorities, uniformly, or the newest
+/// first.
 #pragma once
 
 #include <algorithm>
 #include <cassert>
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include <troop/core/error.hpp>
 #include <troop/replay/detail/slot_set.hpp>
+#include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/replay_options.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace troop {
 
-/// What a replay asks of its sampler, which keeps one value for each of the replay's slots: priority^alpha where
-/// `kTakesPowers` is true, else the priority itself. A slot of value 0 is never drawn.
+/// What a replay asks of its sampler, which keeps one value for each of the replay's slots: priority^alpha
+/// where `kTakesPowers` is true, else the priority itself. A slot of value 0 is never drawn.
 ///
 /// - `S(options)`: `options.capacity` slots; all values are 0. `S::kName` is what snapshots call it.
-/// - `set(slots, values)`, `set_range(first, values)`, `fill(first, count, value)`: change values; of a slot that is
-///   named twice the last stays.
-/// - `draw(parts, slots, probabilities)`: for each part in [0, 1) a slot and the probability with which a uniform
-///   part finds it; overwrites the parts. `total()` is greater than 0, or nothing can be drawn.
-/// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn.
+/// - `set(slots, values)`, `set_range(first, values)`, `fill(first, count, value)`: change values; of a slot
+///   that is named twice the last stays.
+/// - `draw(parts, slots, probabilities)`: for each part in [0, 1) a slot and the probability with which a
+///   uniform part finds it; overwrites the parts. `total()` is greater than 0, or nothing can be drawn.
+/// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn, asked for
+///   only with WeightNormalizer::replay.
 ///
-/// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory may be
-/// taken.
+/// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory
+/// may be taken.
 template <class S>
 concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
     requires(S& sampler, const S& constant, std::size_t slot, float value, std::span<const std::size_t> slots,
@@ -43,29 +47,35 @@ concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
   constant.draw(parts, drawn, parts);
 };
 
-/// Draws in proportion to priority^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1). 4.54 bytes an item.
+/// Draws in proportion to priority^alpha (Schaul et al. 2015, arXiv:1511.05952, equation 1). 4.54 bytes an
+/// item, and 0.54 for the smallest probability where WeightNormalizer::replay asks for it.
 class ProportionalSampler {
  public:
   static constexpr std::string_view kName = "proportional";
   static constexpr bool kTakesPowers = true;
 
-  explicit ProportionalSampler(const ReplayOptions& options) : tree_(options.capacity) {}
+  explicit ProportionalSampler(const ReplayOptions& options) : tree_(options.capacity) {
+    if (options.normalizer == WeightNormalizer::replay) extremes_.emplace(options.capacity);
+  }
 
   void set(std::span<const std::size_t> slots, std::span<const float> values) noexcept {
     tree_.set(slots, values);
+    if (extremes_) extremes_->update(tree_.leaves(), slots);
   }
   void set_range(std::size_t first, std::span<const float> values) noexcept {
     tree_.set_range(first, values);
+    if (extremes_) extremes_->update_range(tree_.leaves(), first, values.size());
   }
-  void fill(std::size_t first, std::size_t count, float value) noexcept { tree_.fill(first, count, value); }
+  void fill(std::size_t first, std::size_t count, float value) noexcept {
+    tree_.fill(first, count, value);
+    if (extremes_) extremes_->update_range(tree_.leaves(), first, count);
+  }
 
   double total() const noexcept { return tree_.total(); }
   float value(std::size_t slot) const noexcept { return tree_[slot]; }
   double smallest_probability() const noexcept {
-    float smallest = 0.0f;
-    for (std::size_t i = 0; i < tree_.capacity(); ++i)
-      if (tree_[i] > 0.0f && (smallest == 0.0f || tree_[i] < smallest)) smallest = tree_[i];
-    return static_cast<double>(smallest) / tree_.total();
+    assert(extremes_);
+    return static_cast<double>(extremes_->min()) / tree_.total();
   }
 
   void draw(std::span<double> parts, std::span<std::size_t> slots,
@@ -79,6 +89,7 @@ class ProportionalSampler {
 
  private:
   SumTree tree_;
+  std::optional<MinMaxTree> extremes_;
 };
 
 namespace detail {
@@ -139,10 +150,10 @@ class UniformSampler : public detail::Membership<detail::SlotSet> {
   }
 };
 
-/// Draws no lot: a sample of n holds the n newest items of positive priority, the newest first; when there are
-/// fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised (after the
-/// loading of a snapshot, from when it was added). The
-/// probabilities are those of a uniform draw, so that all weights are 1. 8 bytes an item.
+/// Draws no lot: a sample of n holds the n newest items of positive priority, the newest first; when there
+/// are fewer, it goes round again. An item whose priority was 0 meanwhile counts from when it was raised
+/// (after the loading of a snapshot, from when it was added). The probabilities are those of a uniform draw,
+/// so that all weights are 1. 8 bytes an item.
 class NewestFirstSampler : public detail::Membership<detail::SlotList> {
  public:
   static constexpr std::string_view kName = "newest first";

@@ -343,8 +343,9 @@ Outcome save_replays(const std::string& path, std::span<const Replay* const> rep
   return Outcome::ok;
 }
 
-/// Goes through a whole file. Calls `on_head(i, head)` and `on_items(i, items)` for each replay, `on_end(i, items)` at
-/// its end; collects what the companions get. Everything that can be wrong is thrown with the file's name.
+/// Goes through a whole file. Calls `on_head(i, head)` and `on_items(i, items)` for each replay, `on_end(i,
+/// items)` at its end; collects what the companions get. Everything that can be wrong is thrown with the
+/// file's name.
 template <class Replay, class OnHead, class OnItems, class OnEnd>
 void read_snapshot(SnapshotFile& file, std::span<Replay* const> replays,
                    std::optional<RateLimiter::State>& limiter, std::optional<Random::State>& random,
@@ -449,19 +450,20 @@ void load_replays(const std::string& path, std::span<Replay* const> replays,
 
 }  // namespace detail
 
-/// Saves the replay as the file `path`, which a reader sees whole or not at all (see `write_file_atomically`): keys,
-/// records, priorities, counters, the remover's random state, and the companions. A file that is there is replaced only
-/// when the new one is complete and on the disk.
+/// Saves the replay as the file `path`, which a reader sees whole or not at all (see
+/// `write_file_atomically`): keys, records, priorities, counters, the remover's random state, and the
+/// companions. A file that is there is replaced only when the new one is complete and on the disk.
 ///
-/// The replay may be used meanwhile: it is copied in pieces of at most some megabytes, each under the lock or, records of
-/// 1 KiB or more, under those of a part of the slots; no more memory is needed than for one piece. Of a replay in use,
-/// the file holds the items that had been added when the saving began, each as it is at the moment in which it is
-/// copied, without those that were evicted until then, the oldest of what is left being the oldest of the file. An item
-/// whose `add` has not returned yet is saved with priority 0. Of a replay at rest it holds just its state: saved, loaded and
-/// saved again, the two files are equal to the last byte.
+/// The replay may be used meanwhile: it is copied in pieces of at most some megabytes, each under the lock
+/// or, records of 1 KiB or more, under those of a part of the slots; no more memory is needed than for one
+/// piece. Of a replay in use, the file holds the items that had been added when the saving began, each as it
+/// is at the moment in which it is copied, without those that were evicted until then, the oldest of what is
+/// left being the oldest of the file. An item whose `add` has not returned yet is saved with priority 0. Of a
+/// replay at rest it holds just its state: saved, loaded and saved again, the two files are equal to the last
+/// byte.
 ///
-/// Returns Outcome::ok, or Outcome::cancelled when `options.stop` asked for it. Throws FileError when the file cannot be
-/// written, a full disk included.
+/// Returns Outcome::ok, or Outcome::cancelled when `options.stop` asked for it. Throws FileError when the
+/// file cannot be written, a full disk included.
 ///
 ///     save_snapshot("run/replay", replay, {.limiter = &limiter, .random = &random});
 ///     load_snapshot("run/replay", replay, {.limiter = &limiter, .random = &random});
@@ -474,13 +476,15 @@ Outcome save_snapshot(const std::string& path,
   return detail::save_replays<Replay>(path, std::span(&one, 1), companions, options);
 }
 
-/// Replaces what the replay holds by what `save_snapshot` wrote. The layout, storage, sampler, remover and alpha must be
-/// the same; the capacity may be another if the items fit in. The file is read twice, first only to be checked, so that
-/// one that is refused leaves the replay as it is. Nobody may use the replay meanwhile.
+/// Replaces what the replay holds by what `save_snapshot` wrote. The layout, storage, sampler, remover and
+/// alpha must be the same; the capacity may be another if the items fit in. The file is read twice, first
+/// only to be checked, so that one that is refused leaves the replay as it is. Nobody may use the replay
+/// meanwhile.
 ///
-/// Throws FileError with the file's name and the reason for one that cannot be read, is foreign, of a newer version, cut
-/// off, changed in any bit, or of another kind of replay, LayoutMismatch for records of another layout. Should the file
-/// change between the two readings, the replay is left empty or in part loaded. `options.stop` is not asked.
+/// Throws FileError with the file's name and the reason for one that cannot be read, is foreign, of a newer
+/// version, cut off, changed in any bit, or of another kind of replay, LayoutMismatch for records of another
+/// layout. Should the file change between the two readings, the replay is left empty or in part loaded.
+/// `options.stop` is not asked.
 template <class Record, class Storage, class Sampler, class Remover>
 void load_snapshot(const std::string& path, PrioritizedReplay<Record, Storage, Sampler, Remover>& replay,
                    const SnapshotCompanions& companions = {}, const SnapshotOptions& options = {}) {

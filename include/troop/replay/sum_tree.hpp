@@ -3,17 +3,16 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <troop/core/error.hpp>
 #include <troop/core/memory.hpp>
+#include <troop/replay/detail/touched_nodes.hpp>
 #include <troop/replay/detail/wide_node.hpp>
 
 namespace troop {
@@ -46,13 +45,14 @@ class SumTree {
   /// to be had.
   explicit SumTree(std::size_t capacity) : capacity_(capacity) {
     require(capacity >= 1 && capacity <= kMaxCapacity, "capacity", capacity, "an integer from 1 to 2^40");
-    std::size_t nodes = groups(capacity);
+    std::size_t nodes = detail::num_parents(capacity);
     leaves_ = Block(checked_bytes("capacity", nodes * detail::kFanout, sizeof(float)));
     while (nodes > 1) {
-      levels_.emplace_back(nodes);
-      nodes = groups(nodes);
+      touched_.add_level(nodes);
+      const std::size_t parents = detail::num_parents(nodes);
+      levels_.emplace_back(parents * detail::kFanout * sizeof(double));
+      nodes = parents;
     }
-    for (auto& list : scratch_) list.resize(kChunk);
   }
 
   std::size_t capacity() const noexcept { return capacity_; }
@@ -60,7 +60,7 @@ class SumTree {
   /// The sum of all leaves.
   double total() const noexcept {
     return levels_.empty() ? detail::WideNode(leaf_data()).sum()
-                           : detail::WideNode(levels_.back().sums()).sum();
+                           : detail::WideNode(sums(levels_.size() - 1)).sum();
   }
 
   float operator[](std::size_t leaf) const noexcept {
@@ -68,15 +68,21 @@ class SumTree {
     return leaf_data()[leaf];
   }
 
+  /// All leaves, where the tree keeps them: valid as long as the tree lives, moves included.
+  std::span<const float> leaves() const noexcept { return {leaf_data(), capacity_}; }
+
   /// Sets one leaf. `value` must be finite and not negative.
-  void set(std::size_t leaf, float value) noexcept { set(std::span(&leaf, 1), std::span(&value, 1)); }
+  void set(std::integral auto leaf, float value) noexcept {
+    const auto place = static_cast<std::size_t>(leaf);
+    set(std::span(&place, 1), std::span(&value, 1));
+  }
 
   /// Sets many leaves; of a leaf that is named twice the last value stays. Values must be finite and not
   /// negative.
   void set(std::span<const std::size_t> leaves, std::span<const float> values) noexcept {
     assert(leaves.size() == values.size());
-    for (std::size_t first = 0; first < leaves.size(); first += kChunk) {
-      const std::size_t count = std::min(kChunk, leaves.size() - first);
+    for (std::size_t first = 0; first < leaves.size(); first += detail::TouchedNodes::kChunk) {
+      const std::size_t count = std::min(detail::TouchedNodes::kChunk, leaves.size() - first);
       set_chunk(leaves.subspan(first, count), values.subspan(first, count));
     }
   }
@@ -114,85 +120,38 @@ class SumTree {
   }
 
  private:
-  static constexpr std::size_t kChunk = 1024;    // leaves set between two passes over the inner nodes
   static constexpr std::size_t kInFlight = 512;  // descents side by side
-
-  static constexpr std::size_t groups(std::size_t n) noexcept {
-    return (n + detail::kFanout - 1) / detail::kFanout;
-  }
-
-  /// The sums of all nodes of the level below, sixteen of which make a node of this one; and a mark for those
-  /// to be computed again.
-  class Level {
-   public:
-    explicit Level(std::size_t nodes)
-        : sums_(groups(nodes) * detail::kFanout * sizeof(double)), marks_((nodes + 63) / 64) {}
-    double* sums() noexcept { return sums_.as<double>().data(); }
-    const double* sums() const noexcept { return sums_.as<double>().data(); }
-
-    /// Marks a node; false if it was marked already.
-    bool mark(std::size_t node) noexcept {
-      std::uint64_t& word = marks_[node / 64];
-      const std::uint64_t bit = std::uint64_t{1} << (node % 64);
-      const bool fresh = (word & bit) == 0;
-      word |= bit;
-      return fresh;
-    }
-    void clear_mark(std::size_t node) noexcept { marks_[node / 64] &= ~(std::uint64_t{1} << (node % 64)); }
-
-   private:
-    Block sums_;
-    std::vector<std::uint64_t> marks_;
-  };
 
   float* leaf_data() noexcept { return leaves_.as<float>().data(); }
   const float* leaf_data() const noexcept { return leaves_.as<float>().data(); }
+  double* sums(std::size_t level) noexcept { return levels_[level].as<double>().data(); }
+  const double* sums(std::size_t level) const noexcept { return levels_[level].as<double>().data(); }
 
   /// Computes the sum of node `node` of level `level` from its children.
   void sum_node(std::size_t level, std::size_t node) noexcept {
     const std::size_t child = node * detail::kFanout;
-    levels_[level].sums()[node] = level == 0 ? detail::WideNode(leaf_data() + child).sum()
-                                             : detail::WideNode(levels_[level - 1].sums() + child).sum();
+    sums(level)[node] = level == 0 ? detail::WideNode(leaf_data() + child).sum()
+                                   : detail::WideNode(sums(level - 1) + child).sum();
   }
 
   void set_chunk(std::span<const std::size_t> leaves, std::span<const float> values) noexcept {
-    for (const std::size_t leaf : leaves) __builtin_prefetch(leaf_data() + leaf, 1);
-    if (levels_.empty()) {
-      for (std::size_t i = 0; i < leaves.size(); ++i) leaf_data()[leaves[i]] = values[i];
-      return;
+    for (const std::size_t leaf : leaves) {
+      __builtin_prefetch(leaf_data() + leaf, 1);
+      if (!levels_.empty()) __builtin_prefetch(sums(0) + leaf / detail::kFanout, 1);
     }
-    // Appending without a branch: whether a node is fresh cannot be predicted.
-    std::size_t* touched = scratch_[0].data();
-    std::size_t* parents = scratch_[1].data();
-    std::size_t count = 0;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       assert(leaves[i] < capacity_ && std::isfinite(values[i]) && values[i] >= 0.0f);
       leaf_data()[leaves[i]] = values[i];
-      touched[count] = leaves[i] / detail::kFanout;
-      count += levels_[0].mark(touched[count]) ? 1 : 0;
     }
-    for (std::size_t level = 0; level < levels_.size(); ++level) {
-      const bool top = level + 1 == levels_.size();
-      std::size_t num_parents = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        levels_[level].clear_mark(touched[i]);
-        sum_node(level, touched[i]);
-        if (top) continue;
-        parents[num_parents] = touched[i] / detail::kFanout;
-        num_parents += levels_[level + 1].mark(parents[num_parents]) ? 1 : 0;
-      }
-      std::swap(touched, parents);
-      count = num_parents;
-    }
+    touched_.compute(leaves, [this](std::size_t level, std::size_t node) {
+      sum_node(level, node);
+      return true;
+    });
   }
 
   void sum_range(std::size_t first, std::size_t count) noexcept {
-    std::size_t last = first + count - 1;
-    for (std::size_t level = 0; level < levels_.size(); ++level) {
-      first /= detail::kFanout;
-      last /= detail::kFanout;
-      for (std::size_t node = first; node <= last; ++node) sum_node(level, node);
-    }
+    touched_.compute_range(first, count,
+                           [this](std::size_t level, std::size_t node) { sum_node(level, node); });
   }
 
   void find_chunk(std::span<const double> masses, std::span<std::size_t> leaves) const noexcept {
@@ -200,8 +159,8 @@ class SumTree {
     std::copy(masses.begin(), masses.end(), rest);
     std::fill(leaves.begin(), leaves.end(), std::size_t{0});
     for (std::size_t level = levels_.size(); level-- > 0;) {
-      const double* below = level > 0 ? levels_[level - 1].sums() : nullptr;
-      descend(levels_[level].sums(), rest, leaves, [&](std::size_t child) {
+      const double* below = level > 0 ? sums(level - 1) : nullptr;
+      descend(sums(level), rest, leaves, [&](std::size_t child) {
         if (below != nullptr) {
           __builtin_prefetch(below + child * detail::kFanout);
           __builtin_prefetch(below + child * detail::kFanout + 8);
@@ -232,8 +191,10 @@ class SumTree {
 
   std::size_t capacity_;
   Block leaves_;
-  std::vector<Level> levels_;            // [0] sums groups of leaves; the last holds at most 16 nodes
-  std::vector<std::size_t> scratch_[2];  // nodes to be computed again
+  /// [0]: the sums of groups of 16 leaves; [n + 1]: those of groups of 16 sums of [n]; the last has at most
+  /// 16.
+  std::vector<Block> levels_;
+  detail::TouchedNodes touched_;
 };
 
 }  // namespace troop

@@ -53,8 +53,8 @@ class SlotSet {
   std::size_t size_ = 0;
 };
 
-/// A set of slots in the order in which they joined: joining, leaving and the step to the one that joined before
-/// cost O(1). 8 bytes a slot.
+/// A set of slots in the order in which they joined: joining, leaving and the step to the one that joined
+/// before cost O(1). 8 bytes a slot.
 class SlotList {
  public:
   explicit SlotList(std::size_t capacity) : links_(checked_bytes("capacity", capacity + 1, sizeof(Link))) {}

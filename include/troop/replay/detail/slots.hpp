@@ -1,6 +1,6 @@
 /// @file
-/// Which slot of a replay holds which key: a ring where the oldest item goes first, a table where any item may
-/// go.
+/// Which slot of a replay holds which key: a ring where the oldest item goes first, a table where any item
+/// may go.
 #pragma once
 
 #include <cassert>

@@ -67,7 +67,8 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
    public:
     explicit Reader(const Replay& replay, Key end) : replay_(replay), end_(end) {}
 
-    /// The next items; false when there are no more. An item whose record is just being written is given the value 0.
+    /// The next items; false when there are no more. An item whose record is just being written is given the
+    /// value 0.
     bool next(SnapshotItems& items) {
       items.keys.clear();
       items.records.clear();
