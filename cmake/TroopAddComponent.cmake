@@ -22,6 +22,7 @@ function(troop_add_component name)
   add_library(troop::${name} ALIAS troop_${name})
   set_target_properties(troop_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(troop_${name} INTERFACE cxx_std_20)
+  target_compile_definitions(troop_${name} INTERFACE ${troop_${name}_definitions})
   list(TRANSFORM troop_${name}_uses PREPEND "troop::" OUTPUT_VARIABLE used)
   target_link_libraries(troop_${name} INTERFACE ${used} ${troop_${name}_link})
 

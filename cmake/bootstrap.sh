@@ -6,7 +6,7 @@ set -eu
 [ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
 
 compiler='g++ cmake ninja-build ccache'
-libraries='libeigen3-dev libcli11-dev'
+libraries='libeigen3-dev libcli11-dev libcereal-dev libboost1.81-dev libssl-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
   test)   packages="$compiler $libraries doctest-dev libbenchmark-dev python3" ;;
@@ -29,6 +29,9 @@ has_header() {
   case "$1" in
     libeigen3-dev) set -- eigen3/Eigen/Core ;;
     libcli11-dev) set -- CLI/CLI.hpp ;;
+    libcereal-dev) set -- cereal/cereal.hpp ;;
+    libboost1.81-dev) set -- boost/asio.hpp ;;
+    libssl-dev) set -- openssl/ssl.h ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;

@@ -1,9 +1,11 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core replay nn env agent apex)
+set(troop_components core serialization replay net nn env agent apex)
 
 set(troop_core_uses)
+set(troop_serialization_uses core)
 set(troop_replay_uses core)
+set(troop_net_uses core serialization replay)
 set(troop_nn_uses core)
 set(troop_env_uses core)
 set(troop_agent_uses core replay nn env)
@@ -14,10 +16,22 @@ set(troop_core_top version.hpp fwd.hpp)
 set(troop_agent_top troop.hpp)
 set(troop_apex_top apex.hpp)
 
-# Package, imported target, Debian's name for it, and the folder from which its headers are included.
+# Package, imported target, Debian's name for it, the folder from which its headers are included, and definitions
+# that its users need.
 set(troop_core_package Threads)
 set(troop_core_link Threads::Threads)
 set(troop_core_debian libc6-dev)
+
+set(troop_serialization_package cereal)
+set(troop_serialization_link cereal::cereal)
+set(troop_serialization_debian libcereal-dev)
+set(troop_serialization_foreign cereal)
+set(troop_serialization_definitions CEREAL_THREAD_SAFE=1)
+
+set(troop_net_package TroopNetwork)
+set(troop_net_link TroopNetwork::TroopNetwork)
+set(troop_net_debian "libboost1.81-dev and libssl-dev")
+set(troop_net_foreign boost openssl)
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)

@@ -2,7 +2,8 @@
 cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
-set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
+    -DCMAKE_DISABLE_FIND_PACKAGE_cereal=ON -DCMAKE_DISABLE_FIND_PACKAGE_TroopNetwork=ON)
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # run(<command>...): must succeed.
@@ -97,6 +98,8 @@ elseif(CASE STREQUAL "minimal")
   consume(-DCMAKE_PREFIX_PATH=${prefix} ${without_libraries})
   consume_refused("troop::nn was not installed, because troop was configured without libeigen3-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=nn)
+  consume_refused("troop::serialization was not installed, because troop was configured without libcereal-dev"
+                  -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=serialization)
 
 elseif(CASE STREQUAL "missing_dependency")
   if(NOT everything)
