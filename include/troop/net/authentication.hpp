@@ -6,11 +6,12 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -60,8 +61,9 @@ class Token {
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
       throw FileError(path, "can be read by everybody; a token must not (chmod o-r)");
-    const std::vector<std::byte> bytes = read_file(path, kMost + 2);
+    std::vector<std::byte> bytes = read_file(path, kMost + 2);
     std::string secret(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    OPENSSL_cleanse(bytes.data(), bytes.size());
     while (!secret.empty() && std::string_view(" \t\r\n").find(secret.back()) != std::string_view::npos)
       secret.pop_back();
     try {
