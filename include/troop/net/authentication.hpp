@@ -51,7 +51,8 @@ class Token {
 
   /// Throws InvalidArgument, without the value, for fewer than 16 or more than 4096 bytes.
   explicit Token(std::string secret) : secret_(std::move(secret)) {
-    require(secret_.size() >= kLeast && secret_.size() <= kMost, "token", std::to_string(secret_.size()) + " bytes",
+    require(secret_.size() >= kLeast && secret_.size() <= kMost, "token",
+            std::to_string(secret_.size()) + " bytes",
             "16 to 4096 bytes, for example of `openssl rand -hex 32`");
   }
 
@@ -101,7 +102,8 @@ class Token {
     for (const auto& part : parts) {
       const auto size = static_cast<std::uint64_t>(part.size());
       const auto* bytes = reinterpret_cast<const unsigned char*>(part.data());
-      for (int shift = 0; shift < 64; shift += 8) message.push_back(static_cast<unsigned char>(size >> shift));
+      for (int shift = 0; shift < 64; shift += 8)
+        message.push_back(static_cast<unsigned char>(size >> shift));
       message.insert(message.end(), bytes, bytes + part.size());
     }
     Proof proof{};

@@ -78,14 +78,22 @@ enum class FrameFault : std::uint8_t { none, magic, version, type, codec, reserv
 
 constexpr std::string_view to_string(FrameFault fault) noexcept {
   switch (fault) {
-    case FrameFault::none: return "no fault";
-    case FrameFault::magic: return "not a frame of this protocol";
-    case FrameFault::version: return "a frame of another protocol version";
-    case FrameFault::type: return "a frame of an unknown type";
-    case FrameFault::codec: return "a frame with a compression that was not agreed";
-    case FrameFault::reserved: return "a frame with reserved bytes in use";
-    case FrameFault::length: return "a frame longer than allowed";
-    case FrameFault::checksum: return "a frame whose checksum does not match";
+    case FrameFault::none:
+      return "no fault";
+    case FrameFault::magic:
+      return "not a frame of this protocol";
+    case FrameFault::version:
+      return "a frame of another protocol version";
+    case FrameFault::type:
+      return "a frame of an unknown type";
+    case FrameFault::codec:
+      return "a frame with a compression that was not agreed";
+    case FrameFault::reserved:
+      return "a frame with reserved bytes in use";
+    case FrameFault::length:
+      return "a frame longer than allowed";
+    case FrameFault::checksum:
+      return "a frame whose checksum does not match";
   }
   return "an unknown fault";
 }
@@ -129,7 +137,8 @@ inline void append_frame(MessageType type, std::span<const std::byte> payload, s
 
 /// Reads a head that may be anything; nothing but its own bytes decides, so the payload need not be there yet. After the
 /// fault `version` the head is what the frame says, for a refusal can be read in any version.
-inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes, FrameHead& head) noexcept {
+inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes,
+                                   FrameHead& head) noexcept {
   if (std::memcmp(bytes.data(), "TRP", 3) != 0) return FrameFault::magic;
   head.version = std::to_integer<std::uint8_t>(bytes[3]);
   const auto type = std::to_integer<std::uint8_t>(bytes[4]);

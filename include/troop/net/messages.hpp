@@ -107,8 +107,10 @@ struct ProofMessage {
 struct Welcome {
   static constexpr MessageType kType = MessageType::welcome;
   Proof proof{};
-  Id run{};                 ///< changes when the server is another one
-  std::uint64_t last = 0;   ///< sequence number of the last batch that was applied
+  Id run{};                ///< changes when the server is another one
+  std::uint64_t last = 0;  ///< sequence number of the last batch that was applied
+  std::uint64_t lost =
+      0;  ///< batches before that which had been acknowledged, and then were not in a snapshot
   std::uint32_t window = 1;  ///< batches that may be unacknowledged
   std::uint32_t heartbeat_ms = 5000;
   std::uint32_t max_frame_bytes = 0;
@@ -116,7 +118,8 @@ struct Welcome {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(detail::raw(proof), detail::raw(run), last, window, heartbeat_ms, max_frame_bytes, features);
+    archive(detail::raw(proof), detail::raw(run), last, lost, window, heartbeat_ms, max_frame_bytes,
+            features);
   }
 };
 
@@ -179,7 +182,8 @@ inline std::string layout_difference(std::span<const std::byte> theirs, const Re
 }
 
 /// The proof that a client gives: `hello` and `challenge` are the payloads as they went over the wire.
-inline Proof client_proof(const Token& token, std::span<const std::byte> hello, std::span<const std::byte> challenge) {
+inline Proof client_proof(const Token& token, std::span<const std::byte> hello,
+                          std::span<const std::byte> challenge) {
   if (token.is_empty()) return {};
   static constexpr std::string_view kLabel = "troop 1 client";
   static_assert(kProtocolVersion == 1, "the label names the version");
@@ -187,8 +191,8 @@ inline Proof client_proof(const Token& token, std::span<const std::byte> hello, 
 }
 
 /// The proof that a server gives in this welcome.
-inline Proof server_proof(const Token& token, std::span<const std::byte> hello, std::span<const std::byte> challenge,
-                          Welcome welcome) {
+inline Proof server_proof(const Token& token, std::span<const std::byte> hello,
+                          std::span<const std::byte> challenge, Welcome welcome) {
   if (token.is_empty()) return {};
   static constexpr std::string_view kLabel = "troop 1 server";
   welcome.proof = {};
@@ -230,7 +234,8 @@ struct InsertPayload {
     if (records.stride() == record_bytes) {
       std::memcpy(to, records.data(), count * record_bytes);
     } else {
-      for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i * record_bytes, records.record(i), record_bytes);
+      for (std::size_t i = 0; i < count; ++i)
+        std::memcpy(to + i * record_bytes, records.record(i), record_bytes);
     }
     to += count * record_bytes;
     std::byte* end = out.data() + priorities_at(count, record_bytes);
@@ -260,8 +265,8 @@ inline InsertView read_insert(std::span<const std::byte> payload, const RecordLa
   if (sequence == 0) throw Error("a batch with the sequence number 0");
   if (count == 0) throw Error("a batch without items");
   if (payload.size() != InsertPayload::bytes(count, layout.size())) {
-    throw Error("a batch of " + std::to_string(count) + " items of " + std::to_string(layout.size()) + " bytes in " +
-                std::to_string(payload.size()) + " bytes");
+    throw Error("a batch of " + std::to_string(count) + " items of " + std::to_string(layout.size()) +
+                " bytes in " + std::to_string(payload.size()) + " bytes");
   }
   const std::byte* priorities = payload.data() + InsertPayload::priorities_at(count, layout.size());
   return {sequence, BatchView(layout, payload.data() + InsertPayload::kHeadBytes, count),

@@ -49,13 +49,15 @@ struct ServerOptions {
   /// Told to clients, who see by it whether the server is another one. Zeros: random bytes.
   Id run = {};
   std::size_t max_connections = 4096;
-  std::size_t max_sessions = 65536;                             ///< clients that are remembered
-  std::size_t max_frame_bytes = std::size_t{64} << 20;          ///< of one batch
-  std::size_t max_receive_bytes = std::size_t{512} << 20;       ///< of all frames beyond 32 KiB that are being received
-  std::uint32_t window = 64;                                    ///< batches of a client that may be unacknowledged
+  std::size_t max_sessions = 65536;                     ///< clients that are remembered
+  std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch
+  std::size_t max_receive_bytes = std::size_t{512}
+                                  << 20;  ///< of all frames beyond 32 KiB that are being received
+  std::uint32_t window = 64;              ///< batches of a client that may be unacknowledged
   Clock::duration handshake_deadline = std::chrono::seconds(5);
   Clock::duration heartbeat = std::chrono::seconds(5);
-  Clock::duration idle_deadline = std::chrono::seconds(20);     ///< a client that is silent for so long is dropped
+  Clock::duration idle_deadline =
+      std::chrono::seconds(20);  ///< a client that is silent for so long is dropped
   /// Takes one line for each refusal, without an end of line, at most ten in ten seconds. Called by the server's thread.
   std::function<void(const std::string&)> log = troop::detail::print_to_stderr;
 
@@ -65,15 +67,16 @@ struct ServerOptions {
     require(max_connections >= 1 && max_connections <= 1'000'000, "max_connections", max_connections,
             "an integer from 1 to 1000000");
     require(max_sessions >= max_connections, "max_sessions", max_sessions, "at least max_connections");
-    require(max_frame_bytes >= 1024 && max_frame_bytes <= (std::size_t{1} << 30), "max_frame_bytes", max_frame_bytes,
-            "an integer from 1024 to 2^30");
-    require(max_receive_bytes >= max_frame_bytes, "max_receive_bytes", max_receive_bytes, "at least max_frame_bytes");
+    require(max_frame_bytes >= 1024 && max_frame_bytes <= (std::size_t{1} << 30), "max_frame_bytes",
+            max_frame_bytes, "an integer from 1024 to 2^30");
+    require(max_receive_bytes >= max_frame_bytes, "max_receive_bytes", max_receive_bytes,
+            "at least max_frame_bytes");
     require(window >= 1 && window <= 65536, "window", window, "an integer from 1 to 65536");
     require_duration("handshake_deadline", handshake_deadline);
     require_duration("heartbeat", heartbeat);
     require_duration("idle_deadline", idle_deadline);
-    require(idle_deadline >= 2 * heartbeat, "idle_deadline", std::chrono::duration<double>(idle_deadline).count(),
-            "at least two heartbeats");
+    require(idle_deadline >= 2 * heartbeat, "idle_deadline",
+            std::chrono::duration<double>(idle_deadline).count(), "at least two heartbeats");
   }
 
  private:
@@ -98,12 +101,14 @@ struct Session {
 /// Since construction; connections, sessions and receive_bytes are those of now.
 struct ServerStatistics {
   std::uint64_t connections = 0, sessions = 0, receive_bytes = 0;
-  std::uint64_t accepted = 0, admitted = 0;  ///< connections; admitted: after the handshake
+  std::uint64_t accepted = 0, admitted = 0;               ///< connections; admitted: after the handshake
   std::array<std::uint64_t, kNumRefusalCodes> refused{};  ///< by RefusalCode
-  std::uint64_t frames = 0, batches = 0, items = 0;       ///< frames of all kinds; batches and items that were applied
+  std::uint64_t frames = 0, batches = 0,
+                items = 0;       ///< frames of all kinds; batches and items that were applied
   std::uint64_t duplicates = 0;  ///< batches that came again, were acknowledged and not applied
-  std::uint64_t lost = 0;        ///< batches that had been acknowledged and are not in the sessions that were restored
-  std::uint64_t waits = 0;       ///< batches that had to wait because the replay was full
+  std::uint64_t lost =
+      0;  ///< batches that had been acknowledged and are not in the sessions that were restored
+  std::uint64_t waits = 0;         ///< batches that had to wait because the replay was full
   std::uint64_t memory_waits = 0;  ///< frames that had to wait for other frames' receive buffers
   std::uint64_t bytes_received = 0, bytes_sent = 0;
 
@@ -205,8 +210,9 @@ class Server {
   using awaitable = detail::asio::awaitable<T>;
 
   static constexpr Clock::duration kLinger = std::chrono::seconds(1);
-  static constexpr std::size_t kProgress = 64 << 10;  // bytes of an unfinished frame that count as a sign of life
-  static constexpr std::size_t kMaxEnding = 64;       // connections beyond the limit that are told so
+  static constexpr std::size_t kProgress =
+      64 << 10;                                  // bytes of an unfinished frame that count as a sign of life
+  static constexpr std::size_t kMaxEnding = 64;  // connections beyond the limit that are told so
 
   /// Written by the server's thread, read by any.
   class Counter {
@@ -220,8 +226,8 @@ class Server {
   };
 
   struct Counters {
-    Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates, lost, waits,
-        memory_waits, bytes_received, bytes_sent;
+    Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates,
+        lost, waits, memory_waits, bytes_received, bytes_sent;
     std::array<Counter, kNumRefusalCodes> refused;
   };
 
@@ -249,19 +255,19 @@ class Server {
     Clock::time_point deadline;  // of the phase, or of the next sign of life
 
     detail::FrameBuffer in;
-    std::size_t progress = 0;       // bytes since the last sign of life
-    bool used_large = false;        // a large frame came since the last tick
-    bool may_shrink = false;        // nobody uses the buffer
-    bool has_waited = false;        // the frame at hand has
+    std::size_t progress = 0;  // bytes since the last sign of life
+    bool used_large = false;   // a large frame came since the last tick
+    bool may_shrink = false;   // nobody uses the buffer
+    bool has_waited = false;   // the frame at hand has
 
-    std::vector<std::byte> out;     // frames to be written
+    std::vector<std::byte> out;  // frames to be written
     bool acknowledge = false, heartbeat = false, is_writing = false;
-    detail::Event wake, pause;      // wake: there is something to write; pause: before trying an insert again
+    detail::Event wake, pause;  // wake: there is something to write; pause: before trying an insert again
     Clock::time_point last_write;
 
     std::vector<std::byte> hello_payload, challenge_payload;
     Hello hello;
-    Sessions::iterator session;     // in phase open, and in phase ending after it unless displaced
+    Sessions::iterator session;  // in phase open, and in phase ending after it unless displaced
     bool has_session = false;
   };
   using ConnectionPointer = std::shared_ptr<Connection>;
@@ -283,13 +289,15 @@ class Server {
     const Address wanted = parse_address(options_.listen, "listen");
     error_code error;
     tcp::resolver resolver(io_);
-    const auto found = resolver.resolve(wanted.host, std::to_string(wanted.port), tcp::resolver::passive, error);
+    const auto found =
+        resolver.resolve(wanted.host, std::to_string(wanted.port), tcp::resolver::passive, error);
     const std::string place = "cannot listen on " + to_string(wanted) + ": ";
     if (error) throw Error(place + error.message());
     const tcp::endpoint endpoint = *found.begin();
     if (!endpoint.address().is_loopback() && options_.token.is_empty() && !options_.insecure) {
-      throw InvalidArgument("listen", to_string(wanted),
-                            "a loopback address such as 127.0.0.1, or a token, or insecure to let everybody in");
+      throw InvalidArgument(
+          "listen", to_string(wanted),
+          "a loopback address such as 127.0.0.1, or a token, or insecure to let everybody in");
     }
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -396,7 +404,8 @@ class Server {
   void refuse(Connection& connection, RefusalCode code, bool again, const std::string& sentence) {
     if (connection.phase == Phase::ending) return;
     count_refusal(code);
-    const std::string name = connection.hello.name.empty() ? "" : " (" + printable(connection.hello.name) + ")";
+    const std::string name =
+        connection.hello.name.empty() ? "" : " (" + printable(connection.hello.name) + ")";
     log_.say("refused " + connection.peer + name + ": " + printable(sentence));
     append_acknowledgement(connection);
     append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
@@ -472,7 +481,8 @@ class Server {
 
   void live(Connection& c) {
     c.progress = 0;
-    c.deadline = Clock::now() + (c.phase == Phase::open ? options_.idle_deadline : options_.handshake_deadline);
+    c.deadline =
+        Clock::now() + (c.phase == Phase::open ? options_.idle_deadline : options_.handshake_deadline);
   }
 
   /// Strangers cannot send batches, so nothing large.
@@ -511,15 +521,16 @@ class Server {
     const FrameFault fault = c.in.fault();
     if (fault == FrameFault::version) {
       return refuse(c, RefusalCode::version, false,
-                    "protocol version " + std::to_string(c.in.head().version) + ", this server speaks version " +
-                        std::to_string(kProtocolVersion));
+                    "protocol version " + std::to_string(c.in.head().version) +
+                        ", this server speaks version " + std::to_string(kProtocolVersion));
     }
     if (fault == FrameFault::length) {
       return refuse(c, RefusalCode::malformed, false,
                     "a frame of " + std::to_string(c.in.head().length) + " bytes, more than allowed");
     }
     const bool is_damage = fault == FrameFault::checksum;
-    refuse(c, is_damage ? RefusalCode::damaged : RefusalCode::malformed, is_damage, std::string(to_string(fault)));
+    refuse(c, is_damage ? RefusalCode::damaged : RefusalCode::malformed, is_damage,
+           std::string(to_string(fault)));
   }
 
   // What frames say.
@@ -533,7 +544,8 @@ class Server {
     }
     c.has_waited = false;
     counters_.frames.add(1);
-    if (is_short_of_memory_ && c.in.capacity() > detail::FrameBuffer::kBase) resize(c, detail::FrameBuffer::kBase);
+    if (is_short_of_memory_ && c.in.capacity() > detail::FrameBuffer::kBase)
+      resize(c, detail::FrameBuffer::kBase);
     if (c.phase == Phase::open) live(c);
     return Progress::done;
   }
@@ -572,7 +584,8 @@ class Server {
       if (!equal_in_constant_time(message.proof, expected)) {
         const bool has_none = message.proof == Proof{};
         refuse(c, RefusalCode::token, false,
-               has_none ? "this server wants a token, and the client has none" : "the token is not the server's");
+               has_none ? "this server wants a token, and the client has none"
+                        : "the token is not the server's");
         return Progress::done;
       }
     }
@@ -586,9 +599,10 @@ class Server {
       refuse(c, RefusalCode::layout, false, difference);
       return Progress::done;
     }
-    attach(c);
+    const std::uint64_t lost = attach(c);
     Welcome welcome{.run = options_.run,
                     .last = c.session->second.last,
+                    .lost = lost,
                     .window = options_.window,
                     .heartbeat_ms = static_cast<std::uint32_t>(
                         std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count()),
@@ -602,8 +616,9 @@ class Server {
     return Progress::done;
   }
 
-  /// Gives the connection its client's session. Needs the lock.
-  void attach(Connection& c) {
+  /// Gives the connection its client's session; returns how many batches that client knows to be acknowledged and the
+  /// session does not. Needs the lock.
+  std::uint64_t attach(Connection& c) {
     auto found = sessions_.find(c.hello.client);
     if (found == sessions_.end()) {
       if (sessions_.size() >= options_.max_sessions) forget_oldest_session();
@@ -612,18 +627,19 @@ class Server {
       counters_.sessions.set(sessions_.size());
     }
     Known& known = found->second;
-    if (known.last < c.hello.first - 1) {  // restored from before what this client knows to be acknowledged
-      counters_.lost.add(c.hello.first - 1 - known.last);
-      known.last = c.hello.first - 1;
-    }
+    const std::uint64_t lost = c.hello.first - 1 - std::min(known.last, c.hello.first - 1);
+    known.last += lost;
+    counters_.lost.add(lost);
     if (known.connection != nullptr) {
       known.connection->has_session = false;
-      refuse(*known.connection, RefusalCode::displaced, false, "another connection with the same client id came");
+      refuse(*known.connection, RefusalCode::displaced, false,
+             "another connection with the same client id came");
     }
     known.connection = &c;
     known.left = kConnected;
     c.session = found;
     c.has_session = true;
+    return lost;
   }
 
   /// There is one that is not connected: there are at least as many sessions as connections, and this one has none yet.
@@ -645,7 +661,8 @@ class Server {
       return Progress::done;
     }
     if (batch.sequence != known.last + 1) {
-      throw Error("batch " + std::to_string(batch.sequence) + " came after batch " + std::to_string(known.last));
+      throw Error("batch " + std::to_string(batch.sequence) + " came after batch " +
+                  std::to_string(known.last));
     }
     const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return Progress::again;
@@ -695,7 +712,8 @@ class Server {
     for (const auto& [client, known] : sessions_) {
       ordered.push_back({known.left, {client, known.last}});
     }
-    std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<Session> sessions;
     sessions.reserve(ordered.size());
     for (const auto& entry : ordered) sessions.push_back(entry.second);

@@ -58,6 +58,15 @@ class Resolver {
     co_return std::move(job->endpoints);
   }
 
+  static Endpoints system_look_up(const Address& address, error_code& error) {
+    asio::io_context io;
+    tcp::resolver resolver(io);
+    Endpoints endpoints;
+    for (const auto& entry : resolver.resolve(address.host, std::to_string(address.port), error))
+      endpoints.push_back(entry.endpoint());
+    return endpoints;
+  }
+
   /// Ends the look-up that is under way.
   void cancel() { done_.notify(); }
 
@@ -78,15 +87,6 @@ class Resolver {
     if (!job_) return;
     const std::lock_guard lock(job_->mutex);
     job_->resolver = nullptr;
-  }
-
-  static Endpoints system_look_up(const Address& address, error_code& error) {
-    asio::io_context io;
-    tcp::resolver resolver(io);
-    Endpoints endpoints;
-    for (const auto& entry : resolver.resolve(address.host, std::to_string(address.port), error))
-      endpoints.push_back(entry.endpoint());
-    return endpoints;
   }
 
   asio::io_context& io_;
