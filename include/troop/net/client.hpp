@@ -352,6 +352,7 @@ class Client {
     expire_after(options_.connect_deadline, "no welcome within " + connect_seconds());
     std::string why = co_await shake_hands();
     if (!why.empty() || has_failed() || is_ending_) co_return why;
+    const Clock::time_point opened_at = Clock::now();
     is_open_ = true;
     live();
     writer_runs_ = true;
@@ -362,6 +363,7 @@ class Client {
       why = failure.what();
     }
     is_open_ = false;
+    if (seconds_since(opened_at) > std::chrono::duration<double>(options_.max_backoff).count()) was_useful_ = true;
     close();
     wake_.notify();
     while (writer_runs_) co_await writer_ended_.wait();
@@ -776,7 +778,7 @@ class Client {
   bool has_expired_ = false;  // the deadline closed the socket
   bool is_open_ = false, is_writing_ = false, writer_runs_ = false;
   bool is_ending_ = false, says_goodbye_ = false, is_over_ = false;
-  bool was_useful_ = false;  // something was acknowledged on this connection
+  bool was_useful_ = false;  // the connection was good for something: the next attempt comes soon
   Clock::duration heartbeat_ = std::chrono::seconds(5);
   Id run_{};
 
