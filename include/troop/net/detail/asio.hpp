@@ -2,6 +2,11 @@
 /// The parts of Boost.Asio that the transport uses, and the one way in which it waits.
 #pragma once
 
+// ThreadSanitizer knows no fences. Asio's are besides its locks, and only matter to handlers without any.
+#if defined(__SANITIZE_THREAD__) && !defined(BOOST_ASIO_DISABLE_FENCED_BLOCK)
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+#endif
+
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
