@@ -1,10 +1,12 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -98,17 +100,25 @@ TEST_CASE("batches reach the server once and in order, and flush waits for them"
 
 TEST_CASE("whatever is cut, every item is there once and in each client's order") {
   MESSAGE("seed " << seed());
-  constexpr std::size_t kClients = 4, kBatches = 150;
+  constexpr std::size_t kClients = 4, kBatches = 300;
   RecordingSink sink;
   net::Server server(quick_server(), layout(), sink.callable());
   Random random(seed(), "proxy");
   Proxy proxy(server.address().port, [&](std::size_t) {
     Proxy::Plan plan;
-    const auto kind = random.below(8);
-    if (kind < 4) plan.cut_to_server = 1 + random.below(30'000);
-    if (kind == 4) plan.cut_to_client = 1 + random.below(800);
-    if (kind == 5) plan.cut_to_server = 1 + random.below(400);  // within the handshake
-    if (kind == 6) plan.cut_to_server = 1 + random.below(60'000), plan.drop_to_client = random.below(2) == 0;
+    switch (random.below(5)) {
+      case 0:
+        plan.cut_to_client = 1 + random.below(500);
+        break;
+      case 1:
+        plan.cut_to_server = 1 + random.below(400);
+        break;  // within the handshake
+      case 2:
+        plan.drop_to_client = true;
+        [[fallthrough]];
+      default:
+        plan.cut_to_server = 1 + random.below(15'000);
+    }
     plan.reset = random.below(2) == 0;
     plan.piece = 1 + random.below(2000);
     return plan;
@@ -143,7 +153,7 @@ TEST_CASE("whatever is cut, every item is there once and in each client's order"
     reconnects += clients[i]->statistics().connections - 1;
     CHECK(clients[i]->statistics().lost == 0);
   }
-  CHECK(reconnects > 10);
+  CHECK(reconnects > 20);
   CHECK(server.statistics().lost == 0);
 }
 
@@ -392,4 +402,202 @@ TEST_CASE("a client checks what it is given before it sends it") {
                   LayoutMismatch);
   CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
   CHECK(sink.fault(0, 84) == "");
+}
+
+TEST_CASE("a peer that is gone without a word is noticed by the missing heartbeats") {
+  RecordingSink sink;
+  net::Server server(quick_server(), layout(), sink.callable());
+  Proxy proxy(server.address().port, [](std::size_t number) {
+    Proxy::Plan plan;
+    if (number == 0) plan.cut_to_client = 300, plan.cut_to_server = 2000, plan.stall = true;
+    return plan;
+  });
+  net::Client client(quick_client(proxy.port()), layout());
+  for (std::size_t i = 0; i < 10; ++i) CHECK(send(client, 0, 50 * i, 50) == Outcome::ok);
+  CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
+  CHECK(sink.fault(0, 500) == "");
+  CHECK(client.statistics().connections == 2);
+  CHECK(client.statistics().last_error == "nothing was heard for three heartbeats");
+  CHECK(client.statistics().re_sent > 0);
+  CHECK(eventually([&] { return server.statistics().connections == 1; }));  // the server notices as well
+}
+
+TEST_CASE("connections that are slow in all pieces work") {
+  RecordingSink sink;
+  net::Server server(quick_server(), layout(), sink.callable());
+  Proxy proxy(server.address().port,
+              [](std::size_t) { return Proxy::Plan{.delay = std::chrono::microseconds(200), .piece = 60}; });
+  net::Client client(quick_client(proxy.port()), layout());
+  for (std::size_t i = 0; i < 10; ++i) CHECK(send(client, 0, 50 * i, 50) == Outcome::ok);
+  CHECK(client.stop(Deadline::after(30s)) == Outcome::ok);
+  CHECK(sink.fault(0, 500) == "");
+}
+
+TEST_CASE("a server that cannot be reached is tried again, with one line for it all") {
+  RecordingSink sink;
+  Lines lines;
+  auto server = std::make_unique<net::Server>(quick_server(), layout(), sink.callable());
+  const std::uint16_t port = server->address().port;
+  server.reset();
+  auto options = quick_client(port);
+  options.log = lines.callable();
+  net::Client client(options, layout());
+  CHECK(send(client, 0, 0, 5) == Outcome::ok);
+  CHECK(eventually([&] { return client.statistics().attempts > 5; }));
+  const std::string place = "127.0.0.1:" + std::to_string(port);
+  CHECK(lines.all() ==
+        std::vector<std::string>{"cannot reach " + place + ": Connection refused; trying again"});
+  auto server_options = quick_server();
+  server_options.listen = place;
+  server = std::make_unique<net::Server>(server_options, layout(), sink.callable());
+  CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
+  CHECK(sink.fault(0, 5) == "");
+  CHECK(lines.all().size() == 2);
+}
+
+TEST_CASE("a name is looked up anew at each attempt") {
+  RecordingSink sink;
+  net::Server server(quick_server(), layout(), sink.callable());
+  Lines lines;
+  std::atomic<int> calls = 0;
+  auto options = quick_client(server.address().port);
+  options.connect = "head.invalid:7777";
+  options.log = lines.callable();
+  net::Client client(options, layout(), [&](const net::Address& address, net::detail::error_code& error) {
+    CHECK(address == net::Address{"head.invalid", 7777});
+    net::detail::Resolver::Endpoints endpoints;
+    if (++calls < 3) {
+      error = net::detail::asio::error::host_not_found;
+    } else {
+      endpoints.emplace_back(net::detail::asio::ip::address_v4::loopback(), server.address().port);
+    }
+    return endpoints;
+  });
+  CHECK(send(client, 0, 0, 5) == Outcome::ok);
+  CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
+  CHECK(calls == 3);
+  REQUIRE(lines.all().size() == 2);
+  CHECK(lines.all()[0] == "cannot reach head.invalid:7777: Host not found (authoritative); trying again");
+}
+
+TEST_CASE("nobody waits for a name server that does not answer") {
+  std::atomic<bool> answer = false;
+  std::atomic<int> looking = 0;
+  {
+    auto options = quick_client(1);
+    options.connect = "head.invalid:7777";
+    options.connect_deadline = 20ms;
+    net::Client client(options, layout(), [&](const net::Address&, net::detail::error_code&) {
+      ++looking;
+      while (!answer) std::this_thread::sleep_for(1ms);
+      --looking;
+      return net::detail::Resolver::Endpoints();
+    });
+    CHECK(
+        eventually([&] { return client.statistics().last_error == "its name was not found within 0.02 s"; }));
+    CHECK(client.stop(Deadline::now()) == Outcome::ok);
+    CHECK(looking > 0);
+  }
+  answer = true;
+  CHECK(eventually([&] { return looking == 0; }));
+}
+
+TEST_CASE("stop ends a client at once, whatever it is doing") {
+  RecordingSink sink;
+  net::Server server(quick_server(), layout(), sink.callable());
+  Proxy stalling(server.address().port,
+                 [](std::size_t) { return Proxy::Plan{.cut_to_client = 1, .stall = true}; });
+  for (const std::uint16_t port : {server.address().port, stalling.port(), std::uint16_t{1}}) {
+    auto options = quick_client(port);
+    options.connect_deadline = 60s;
+    options.min_backoff = options.max_backoff = 60s;
+    net::Client client(options, layout());
+    CHECK(send(client, 0, 0, 1) == Outcome::ok);
+    const auto start = Clock::now();
+    client.stop(Deadline::after(2ms));
+    CHECK(seconds_since(start) < 20.0);
+  }
+}
+
+namespace {
+
+/// A server that says one thing after the hello.
+std::string error_after(const std::function<void(net::detail::tcp::socket&)>& answer) {
+  net::detail::asio::io_context io;
+  net::detail::tcp::acceptor acceptor(io, {net::detail::asio::ip::address_v4::loopback(), 0});
+  auto options = quick_client(acceptor.local_endpoint().port());
+  options.token = net::Token("a token of 16 or more");
+  options.min_backoff = options.max_backoff = 60s;
+  net::Client client(options, layout());
+  net::detail::tcp::socket socket(io);
+  acceptor.accept(socket);
+  std::array<std::byte, 64> bytes;
+  socket.read_some(net::detail::asio::buffer(bytes.data(), bytes.size()));
+  answer(socket);
+  CHECK(eventually([&] { return !client.statistics().last_error.empty(); }));
+  return client.statistics().last_error;
+}
+
+void say(net::detail::tcp::socket& socket, const std::vector<std::byte>& bytes) {
+  net::detail::error_code ignored;
+  net::detail::asio::write(socket, net::detail::asio::buffer(bytes.data(), bytes.size()), ignored);
+}
+
+}  // namespace
+
+TEST_CASE("a client believes no server blindly") {
+  std::vector<std::byte> bytes;
+  append_message(net::Challenge{.needs_token = true}, bytes);
+  CHECK(error_after([&](auto& socket) {
+          append_message(net::Welcome{.max_frame_bytes = 64 << 20}, bytes);
+          say(socket, bytes);
+        }) == "the server does not know the token");
+  CHECK(error_after([&](auto& socket) {
+          bytes.clear();
+          append_message(net::Acknowledge{7}, bytes);
+          say(socket, bytes);
+        }) == "a message of type 7 where none is expected");
+  CHECK(error_after([&](auto& socket) { say(socket, std::vector<std::byte>(100)); }) ==
+        "not a frame of this protocol");
+  CHECK(error_after([&](auto& socket) {
+          bytes.clear();
+          append_message(net::Refusal{net::RefusalCode::version, false, "speak\nversion 2"}, bytes);
+          bytes[3] = std::byte{2};
+          say(socket, bytes);
+        }) == "speak?version 2");
+  CHECK(error_after([&](auto& socket) {
+          bytes.clear();
+          append_frame(net::MessageType::challenge, {}, bytes);
+          bytes[3] = std::byte{2};
+          say(socket, bytes);
+        }) == "the server speaks protocol version 2, this client version 1");
+  CHECK(error_after([&](auto& socket) { socket.close(); }).size() > 0);
+  CHECK(error_after([&](auto& socket) {
+          bytes.clear();
+          append_frame(net::MessageType::goodbye, {}, bytes);
+          say(socket, bytes);
+        }) == "the server ends");
+}
+
+TEST_CASE("options of a client that make no sense are refused") {
+  const auto error = [](auto change) {
+    auto options = quick_client(1);
+    change(options);
+    return error_of([&] { options.validate(); });
+  };
+  CHECK(error([](auto&) {}) == "no error");
+  CHECK(error([](auto& o) { o.connect = ""; }) ==
+        "connect: \"\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
+  CHECK(error([](auto& o) { o.name.assign(129, 'x'); }) ==
+        "name: 129 is not allowed; expected at most 128 bytes");
+  CHECK(error([](auto& o) { o.max_outbox_bytes = 1; }) ==
+        "max_outbox_bytes: 1 is not allowed; expected an integer from 4096 to 2^46");
+  CHECK(error([](auto& o) { o.max_frame_bytes = 1; }) ==
+        "max_frame_bytes: 1 is not allowed; expected an integer from 1024 to 2^30");
+  CHECK(error([](auto& o) { o.connect_deadline = 0s; }) ==
+        "connect_deadline: 0 is not allowed; expected from 0.001 to 3600 seconds");
+  CHECK(error([](auto& o) { o.min_backoff = 0s; }) ==
+        "min_backoff: 0 is not allowed; expected at least 0.001 seconds");
+  CHECK(error([](auto& o) { o.max_backoff = 0s; }) ==
+        "max_backoff: 0 is not allowed; expected from min_backoff to 3600 seconds");
 }
