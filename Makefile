@@ -19,7 +19,7 @@ help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
 	@echo 'make test            compile everything, run all tests'
-	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
@@ -36,7 +36,7 @@ run:
 	$(bootstrap) run
 	$(configure)
 	$(build) --target cart_pole
-	@build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 test:
 	$(bootstrap) test

@@ -1,9 +1,10 @@
 # troop_add_component(name): defines troop_<name> and its alias troop::<name> as troopComponents.cmake describes it,
-# or says in one line why it cannot.
+# or says in one line why it cannot, and keeps that in troop_<name>_missing.
 function(troop_add_component name)
   foreach(used IN LISTS troop_${name}_uses)
     if(NOT TARGET troop::${used})
       message(STATUS "troop::${name} is left out: it uses troop::${used}")
+      set(troop_${name}_missing "${troop_${used}_missing}" PARENT_SCOPE)
       return()
     endif()
   endforeach()
@@ -12,8 +13,9 @@ function(troop_add_component name)
     list(GET troop_${name}_package 0 package)
     if(NOT ${package}_FOUND)
       list(JOIN troop_${name}_package " " package)
-      message(STATUS "troop::${name} is left out: ${package} was not found "
-                     "(Debian package ${troop_${name}_debian})")
+      set(missing "${package} was not found (Debian package ${troop_${name}_debian})")
+      message(STATUS "troop::${name} is left out: ${missing}")
+      set(troop_${name}_missing "${missing}" PARENT_SCOPE)
       return()
     endif()
   endif()

@@ -6,11 +6,13 @@ set -eu
 [ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
 
 compiler='g++ cmake ninja-build ccache'
-libraries='libeigen3-dev libcli11-dev libcereal-dev libboost1.81-dev libssl-dev'
+libraries='libeigen3-dev libcli11-dev'
+codecs='liblz4-dev libzstd-dev libcereal-dev'
+network='libboost1.81-dev libssl-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
-  test)   packages="$compiler $libraries doctest-dev libbenchmark-dev python3" ;;
-  bench)  packages="$compiler $libraries libbenchmark-dev python3" ;;
+  test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3" ;;
+  bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
   *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
@@ -29,6 +31,8 @@ has_header() {
   case "$1" in
     libeigen3-dev) set -- eigen3/Eigen/Core ;;
     libcli11-dev) set -- CLI/CLI.hpp ;;
+    liblz4-dev) set -- lz4.h ;;
+    libzstd-dev) set -- zstd.h ;;
     libcereal-dev) set -- cereal/cereal.hpp ;;
     libboost1.81-dev) set -- boost/asio.hpp ;;
     libssl-dev) set -- openssl/ssl.h ;;

@@ -9,8 +9,8 @@
 // adders:k.
 //
 // Each iteration is a window of 100 ms in which the threads share one replay, and one in which each of the
-// same threads has a replay of its own, with its part of the entries: what the same cores, caches and memory
-// give when nothing is shared. Rates are per wall-clock second:
+// same threads has a PrioritizedReplay of its own, with its part of the entries: what the same cores, caches
+// and memory give when nothing is shared. Rates are per wall-clock second:
 //
 // - inserts_per_s, samples_per_s          of all threads at the shared replay; items, not batches
 // - own_inserts_per_s, own_samples_per_s  of all threads at their own replays
@@ -34,6 +34,7 @@
 #include <troop/core/clock.hpp>
 #include <troop/core/random.hpp>
 #include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/sharded_replay.hpp>
 
 #include "../support/replay_workload.hpp"
 
@@ -75,11 +76,20 @@ struct Rates {
   }
 };
 
-/// Replays of one kind: one that all threads share, and one for each thread.
+/// As many shards as a machine of this size would be given.
+template <class Record>
+class Sharded : public troop::ShardedReplay<troop::PrioritizedReplay<Record>> {
+ public:
+  explicit Sharded(const troop::ReplayOptions& options)
+      : troop::ShardedReplay<troop::PrioritizedReplay<Record>>(options, 4 * cores()) {}
+};
+
+/// A replay that all threads share, and for each thread a PrioritizedReplay of its own.
 template <class Replay, class R>
 class ReplayOfThreads : public Workload {
  public:
   using Record = R;
+  using Own = troop::PrioritizedReplay<Record>;
 
   static std::size_t bytes_for(std::size_t entries) {
     constexpr std::size_t kTreeAndKeys = 16;
@@ -89,7 +99,7 @@ class ReplayOfThreads : public Workload {
   }
 
   explicit ReplayOfThreads(std::size_t entries)
-      : supply_(troop::Random(1, "supply")), shared_(full(entries)) {}
+      : supply_(troop::Random(1, "supply")), shared_(full<Replay>(entries)) {}
 
   std::size_t entries() const noexcept { return shared_->capacity(); }
 
@@ -102,7 +112,7 @@ class ReplayOfThreads : public Workload {
     threads_.clear();
     for (const Role role : roles) {
       auto& thread = threads_.emplace_back(role, troop::Random(1, "draws", threads_.size()));
-      thread.own = full(std::max(entries() / roles.size(), kBatch));
+      thread.own = full<Own>(std::max(entries() / roles.size(), kBatch));
       if (role == Role::learner)
         thread.learn(*thread.own, supply_);  // a batch takes its memory the first time
     }
@@ -114,13 +124,13 @@ class ReplayOfThreads : public Workload {
     std::atomic<bool> stop = false;
     std::vector<std::jthread> running;
     for (Thread& thread : threads_) {
-      running.emplace_back([&, replay = shared ? shared_.get() : thread.own.get()] {
+      running.emplace_back([&, shared] {
         start.arrive_and_wait();
         const auto began = troop::Clock::now();
         const double cpu = thread_cpu_seconds();
         std::size_t items = 0;
         while (!stop.load(std::memory_order_relaxed)) {
-          items += thread.role == Role::adder ? thread.add(*replay, supply_) : thread.learn(*replay, supply_);
+          items += shared ? thread.work(*shared_, supply_) : thread.work(*thread.own, supply_);
         }
         const double seconds = troop::seconds_since(began);
         thread.rate = {static_cast<double>(items) / seconds, (thread_cpu_seconds() - cpu) / seconds};
@@ -140,13 +150,20 @@ class ReplayOfThreads : public Workload {
   struct Thread {
     Thread(Role of_role, const troop::Random& own_random) : role(of_role), random(own_random) {}
 
-    std::size_t add(Replay& replay, const Supply<Record>& supply) {
+    template <class AnyReplay>
+    std::size_t work(AnyReplay& replay, const Supply<Record>& supply) {
+      return role == Role::adder ? add(replay, supply) : learn(replay, supply);
+    }
+
+    template <class AnyReplay>
+    std::size_t add(AnyReplay& replay, const Supply<Record>& supply) {
       replay.add(supply.chunk(turn), supply.chunk_priorities(turn));
       ++turn;
       return kChunk;
     }
 
-    std::size_t learn(Replay& replay, const Supply<Record>& supply) {
+    template <class AnyReplay>
+    std::size_t learn(AnyReplay& replay, const Supply<Record>& supply) {
       replay.sample(kBatch, {.beta = 0.4}, random, batch);
       replay.update(batch.keys, supply.batch_priorities(turn++));
       return kBatch;
@@ -154,14 +171,15 @@ class ReplayOfThreads : public Workload {
 
     Role role;
     troop::Random random;
-    std::unique_ptr<Replay> own;
+    std::unique_ptr<Own> own;
     typename Replay::SampledBatch batch;
     std::size_t turn = 0;
     Rate rate;
   };
 
-  std::unique_ptr<Replay> full(std::size_t entries) const {
-    auto replay = std::make_unique<Replay>(troop::ReplayOptions{.capacity = entries, .alpha = 0.6});
+  template <class AnyReplay>
+  std::unique_ptr<AnyReplay> full(std::size_t entries) const {
+    auto replay = std::make_unique<AnyReplay>(troop::ReplayOptions{.capacity = entries, .alpha = 0.6});
     for (std::size_t turn = 0; turn * kChunk < entries; ++turn) {
       replay->add(supply_.chunk(turn), supply_.chunk_priorities(turn));
     }
@@ -232,6 +250,8 @@ void register_threads(const std::string& replay) {
   // Any kind of replay that is made from ReplayOptions and has SampledBatch, capacity, add, sample, update.
   register_threads<troop::PrioritizedReplay<CartPoleTransition>, CartPoleTransition>("prioritized_replay");
   register_threads<troop::PrioritizedReplay<AtariTransition>, AtariTransition>("prioritized_replay");
+  register_threads<Sharded<CartPoleTransition>, CartPoleTransition>("sharded_replay");
+  register_threads<Sharded<AtariTransition>, AtariTransition>("sharded_replay");
   return true;
 }();
 

@@ -23,6 +23,20 @@ class ProportionalSampler;
 class RankBasedSampler;
 struct OldestFirstRemover;
 
+namespace detail {
+class FrameHash;
+}  // namespace detail
+
+struct RawFrames;
+template <class Codec = RawFrames, class Hash = detail::FrameHash>
+class FrameStorage;
+
+/// Saves objects by what they say to Cereal; defined in <troop/serialization/cereal.hpp>.
+template <class T>
+struct CerealSerializer;
+template <class T, class Serializer = CerealSerializer<T>>
+class HeapStorage;
+
 /// Stands for a record whose layout is known only at run time: `PrioritizedReplay<DynamicRecord>`.
 struct DynamicRecord;
 

@@ -10,6 +10,7 @@
 #include <troop/agent/parameter_store.hpp>
 #include <troop/core/bytes.hpp>
 #include <troop/core/clock.hpp>
+#include <troop/core/codec.hpp>
 #include <troop/core/dtype.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
@@ -35,6 +36,8 @@
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
+#include <troop/replay/frame_storage.hpp>
+#include <troop/replay/heap_storage.hpp>
 #include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/n_step.hpp>
 #include <troop/replay/prioritized_replay.hpp>

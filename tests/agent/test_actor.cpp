@@ -21,10 +21,10 @@ using troop::Outcome;
 using troop::agent::Actor;
 using troop::agent::ActorOptions;
 using troop::agent::ParameterStore;
-using troop::test::Ending;
-using troop::test::ScriptedEnvironment;
-using troop::test::ScriptedEpisode;
-using troop::test::TableNetwork;
+using troop::testing::Ending;
+using troop::testing::ScriptedEnvironment;
+using troop::testing::ScriptedEpisode;
+using troop::testing::TableNetwork;
 using Environments = troop::env::VectorEnvironment<ScriptedEnvironment<float>>;
 
 struct Transition {
@@ -209,7 +209,7 @@ TEST_CASE("a sink that asks for patience stops the actor without losing anything
 TEST_CASE("the observations on which nobody acts, and only these, are evaluated for their own sake") {
   RecordingSink sink;
   ParameterStore parameters;
-  troop::test::TableNetwork network;
+  troop::testing::TableNetwork network;
   for (const auto& [ending, extra] : {std::pair{Ending::terminated, 0u}, std::pair{Ending::truncated, 30u}}) {
     Actor actor(scripted({{3, ending}}), network, sink, parameters, ActorOptions{});
     for (int k = 0; k < 30; ++k) actor.step();

@@ -14,8 +14,8 @@
 namespace {
 
 using troop::agent::Evaluator;
-using troop::test::ScriptedEnvironment;
-using troop::test::TableNetwork;
+using troop::testing::ScriptedEnvironment;
+using troop::testing::TableNetwork;
 using Environments = troop::env::VectorEnvironment<ScriptedEnvironment<float>>;
 
 /// Environment i plays episodes of i + 1 steps.

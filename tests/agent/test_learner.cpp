@@ -11,8 +11,10 @@
 
 #include <doctest/doctest.h>
 
+#include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/sharded_replay.hpp>
 
 namespace {
 
@@ -226,6 +228,21 @@ TEST_CASE("the overlapped run ends when the limiter is closed") {
   CHECK(learner.steps() == 0);
 }
 
+TEST_CASE("a stop ends the overlapped run while it waits for the limiter, which it does in one wait") {
+  Bench bench({.min_inserts = 1'000'000});
+  auto learner = bench.learner({.batch_size = 4});
+  std::stop_source source;
+  std::thread stopper([&] {
+    while (bench.limiter.statistics().sample_waits == 0) std::this_thread::yield();
+    source.request_stop();
+  });
+  learner.run(source.get_token());
+  stopper.join();
+  CHECK(learner.steps() == 0);
+  CHECK(bench.limiter.statistics().sample_waits == 1);
+  CHECK(bench.limiter.samples() == 0);
+}
+
 TEST_CASE("what any thread of the overlapped run throws comes out of it") {
   Bench bench;
   bench.network.throw_at = 20;
@@ -271,4 +288,32 @@ TEST_CASE("bad options are refused by name") {
   CHECK_THROWS_AS(bench.learner({.target_interval = 0}), troop::InvalidArgument);
   CHECK_THROWS_AS(bench.learner({.publish_interval = 0}), troop::InvalidArgument);
   CHECK_THROWS_AS(bench.learner({.prefetch = 65}), troop::InvalidArgument);
+}
+
+TEST_CASE("a learner and a sink take a sharded replay as they take another") {
+  using Replay = troop::ShardedReplay<troop::PrioritizedReplay<Transition>>;
+  Replay replay({.capacity = 400, .soft_capacity = 100, .alpha = 1.0}, 4);
+  troop::RateLimiter limiter({.min_inserts = 1, .samples_per_insert = 0.0});
+  troop::agent::LocalSink sink(replay, limiter);
+  static_assert(troop::agent::ItemSink<decltype(sink)>);
+  std::vector<Transition> items(40);
+  for (Transition& item : items) item.reward = 3.0f;
+  for (int i = 0; i < 8; ++i)
+    CHECK(sink.insert(troop::BatchView(replay.layout(), items.data(), items.size()),
+                      std::vector<float>(items.size(), 1.0f)) == Outcome::ok);
+  CountingNetwork network;
+  ParameterStore parameters;
+  troop::agent::Learner<CountingNetwork, Replay> learner(
+      network, replay, limiter, parameters,
+      {.batch_size = 64, .trim_interval = 30, .prefetch = 1, .priority_epsilon = 0.5});
+  for (int k = 0; k < 29; ++k) CHECK(learner.step() == Outcome::ok);
+  CHECK(replay.size() == 320);
+  CHECK(replay.statistics().updates == 29 * 64);
+  CHECK(replay.max_priority() == 3.5f);
+  learner.step();
+  CHECK(replay.size() == 100);
+  learner.run({}, 60);
+  CHECK(network.weights_in_range == 60 * 64);
+  const auto statistics = replay.statistics();
+  CHECK(statistics.updates + statistics.stale_updates == 60 * 64);
 }

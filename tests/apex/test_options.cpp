@@ -60,7 +60,7 @@ TEST_CASE("every option can be given on the command line") {
 }
 
 TEST_CASE("the command line goes before the file, the file before the environment") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   const std::string path = directory.file("run.toml");
   std::ofstream(path) << "# a comment\nbatch-size = 32\nalpha = 0.5\ndeterministic = true\n";
   const Variable batch_size("TROOP_BATCH_SIZE", "16"), alpha("TROOP_ALPHA", "0.1"),
@@ -97,13 +97,22 @@ TEST_CASE("a value that is not allowed is named with what is") {
 }
 
 TEST_CASE("a value from a file or the environment is checked alike") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   const std::string path = directory.file("run.toml");
   std::ofstream(path) << "batch-size = 0\n";
   CHECK(error_of({"--config", path.c_str()}) ==
-        "--batch-size: 0 is not allowed; expected an integer from 1 to 65536");
+        path + ": line 1: batch-size: 0 is not allowed; expected an integer from 1 to 65536");
+  CHECK(error_of({"--config", path.c_str(), "--batch-size", "-1"}) ==
+        "--batch-size: \"-1\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_of({"--config", path.c_str(), "--batch-size=70000"}).starts_with("--batch-size: 70000 is not"));
   const Variable variable("TROOP_ALPHA", "steep");
-  CHECK(error_of({}) == "--alpha: \"steep\" is not allowed; expected a number");
+  CHECK(error_of({}) == "TROOP_ALPHA: \"steep\" is not allowed; expected a number");
+  std::ofstream(path) << "seed = 1\n\n# steep as well\nalpha = very\n";
+  CHECK(error_of({"--config", path.c_str()}) ==
+        path + ": line 4: alpha: \"very\" is not allowed; expected a number");
+  const std::string other = directory.file("other.toml");
+  std::ofstream(other) << "alpha = 0.5\n";
+  CHECK(parse({"--config", path.c_str(), "--config", other.c_str()}).replay.alpha == 0.5);
 }
 
 TEST_CASE("unknown words are refused, near ones with the name that was meant") {
@@ -117,26 +126,28 @@ TEST_CASE("unknown words are refused, near ones with the name that was meant") {
 TEST_CASE("a configuration file that cannot be read or understood is refused") {
   CHECK(error_of({"--config", "/no/such/file"}) ==
         "--config: /no/such/file is not allowed; expected a file that can be read");
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
+  CHECK(error_of({"--config", directory.path().c_str()}) ==
+        "--config: " + directory.path().string() + " is not allowed; expected a file that can be read");
   const std::string path = directory.file("run.toml");
   std::ofstream(path) << "batch-sise = 3\n";
   CHECK(error_of({"--config", path.c_str()}) ==
-        "--config: line 1: unknown option --batch-sise; did you mean --batch-size? (--help lists all)");
+        path + ": line 1: unknown option --batch-sise; did you mean --batch-size? (--help lists all)");
   for (const char* line : {"[run]", "seed", "seed: 9", "{}", "[[", "output = \"a", "output = 'a' b"}) {
     CAPTURE(line);
     std::ofstream(path) << "seed = 1\n\n" << line << "\n";
     CHECK(error_of({"--config", path.c_str()}) ==
-          "--config: line 3: " + std::string(line) + " is not like batch-size = 128");
+          path + ": line 3: " + std::string(line) + " is not like batch-size = 128");
   }
   for (const char* line : {"=", "= 9", "batch_size = 3", "config = a", "help = true"}) {
     CAPTURE(line);
     std::ofstream(path) << line << "\n";
-    CHECK(error_of({"--config", path.c_str()}).starts_with("--config: line 1: unknown option --"));
+    CHECK(error_of({"--config", path.c_str()}).starts_with(path + ": line 1: unknown option --"));
   }
 }
 
 TEST_CASE("a value in a configuration file goes to the end of the line, or stands in quotes") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   const std::string path = directory.file("run.toml");
   const auto output_of = [&](const char* line) {
     std::ofstream(path) << line << "\r\n";
@@ -154,11 +165,13 @@ TEST_CASE("a value in a configuration file goes to the end of the line, or stand
     return error_of({"--config", path.c_str()});
   };
   CHECK(error_in("seed = 9 10") ==
-        "--seed: \"9 10\" is not allowed; expected a whole number from 0 to 2^64 - 1");
-  CHECK(error_in("seed = 9\nalpha = 1\nseed = 9") == "--config: line 3: seed is given a second time");
-  CHECK(error_in("seed = [9]").starts_with("--seed: \"[9]\" is not allowed"));
-  CHECK(error_in("deterministic =") == "--deterministic: \"\" is not allowed; expected true or false");
-  CHECK(error_in("deterministic = yes") == "--deterministic: \"yes\" is not allowed; expected true or false");
+        path + ": line 1: seed: \"9 10\" is not allowed; expected a whole number from 0 to 2^64 - 1");
+  CHECK(error_in("seed = 9\nalpha = 1\nseed = 9") == path + ": line 3: seed is given a second time");
+  CHECK(error_in("seed = [9]").starts_with(path + ": line 1: seed: \"[9]\" is not allowed"));
+  CHECK(error_in("deterministic =") ==
+        path + ": line 1: deterministic: \"\" is not allowed; expected true or false");
+  CHECK(error_in("deterministic = yes") ==
+        path + ": line 1: deterministic: \"yes\" is not allowed; expected true or false");
 }
 
 TEST_CASE("an empty value does not swallow the next word") {

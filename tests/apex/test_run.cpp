@@ -48,6 +48,29 @@ struct FailingCartPole : CartPole {
   int steps = 0;
 };
 
+/// A CartPole with another description.
+struct DescribedCartPole : CartPole {
+  explicit DescribedCartPole(troop::env::Spec text) : description(std::move(text)) {}
+  const troop::env::Spec& spec() const { return description; }
+  troop::env::Spec description;
+};
+
+/// Never ends.
+struct Endless : CartPole {
+  troop::env::Spec spec() const {
+    troop::env::Spec spec = CartPole::spec();
+    spec.name = "Endless";
+    spec.max_episode_steps = 0;
+    spec.return_to_solve = std::nan("");
+    return spec;
+  }
+  troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
+    CartPole::step(action, observation);
+    set_state({});
+    return {.reward = 1};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a deterministic run learns, and twice the same seed gives the same run bit for bit") {
@@ -102,7 +125,7 @@ TEST_CASE("the run gives up when its time is over") {
 }
 
 TEST_CASE("the network is saved and can be played again") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   Options options = easy(2);
   options.deterministic = true;
   options.output = directory.file("net work.troop");
@@ -113,8 +136,100 @@ TEST_CASE("the network is saved and can be played again") {
   CHECK(troop::apex::run<CartPole>(options, kNetwork) == 0);
 }
 
+TEST_CASE("a run keeps the network of an earlier one under another name, solved or not") {
+  const troop::testing::TemporaryDirectory directory;
+  Options options = easy(2);
+  options.deterministic = true;
+  options.output = directory.file("network.troop");
+  REQUIRE(troop::apex::run<CartPole>(options, kNetwork) == 0);
+  const auto solved = troop::nn::load_network(options.output);
+  options.seed = 3;
+  options.target_return = 501.0;
+  options.max_seconds = 0.1;
+  CHECK(troop::apex::detail::notes(options, CartPole().spec()) ==
+        std::vector{options.output +
+                    " is there already: it will be kept, under another name, when this run saves its own"});
+  REQUIRE(troop::apex::run<CartPole>(options, kNetwork) == 1);
+  const auto unsolved = troop::nn::load_network(options.output);
+  CHECK(troop::nn::load_network(directory.file("network.1.troop")).parameters == solved.parameters);
+  CHECK(unsolved.parameters != solved.parameters);
+  REQUIRE(troop::apex::run<CartPole>(options, kNetwork) == 1);
+  CHECK(troop::nn::load_network(directory.file("network.1.troop")).parameters == solved.parameters);
+  CHECK(troop::nn::load_network(directory.file("network.2.troop")).parameters == unsolved.parameters);
+}
+
+TEST_CASE("an environment that states no goal is trained as long as asked, and the user is told so") {
+  troop::env::Spec spec = CartPole().spec();
+  spec.return_to_solve = std::nan("");
+  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
+  Options options = easy(1);
+  options.target_return = std::nan("");
+  options.max_seconds = 0.2;
+  CHECK(troop::apex::detail::notes(options, spec) ==
+        std::vector<std::string>{
+            "CartPole-v1 states no return that counts as solved: the run lasts --max-seconds 0.2; "
+            "--target-return X ends it at a mean return of X"});
+  CHECK(to_string(troop::apex::train<DescribedCartPole>(options, kNetwork, make))
+            .starts_with("finished: mean"));
+  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 0);
+  options.target_return = 501.0;
+  CHECK(troop::apex::detail::notes(options, spec).empty());
+  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 1);
+}
+
+TEST_CASE("episodes that never end do not make a run or an evaluation endless") {
+  const troop::testing::TemporaryDirectory directory;
+  Options options = easy(1);
+  options.max_seconds = 0.3;
+  options.evaluation_interval = 1;
+  options.output = directory.file("network.troop");
+  const auto notes = troop::apex::detail::notes(options, Endless().spec());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].starts_with(
+      "Endless states no max_episode_steps: an evaluation lasts until all its episodes"));
+  CHECK(troop::apex::run<Endless>(options, kNetwork) == 1);
+  options.evaluate = options.output;
+  CHECK(troop::apex::run<Endless>(options, kNetwork) == 1);
+}
+
+TEST_CASE("environments without a default constructor are made by a function of their index") {
+  Options options = easy(1);
+  options.num_actors = 2;
+  options.environments_per_actor = 3;
+  options.max_seconds = 0.1;
+  options.target_return = 501.0;
+  std::vector<std::uint64_t> indices;
+  const auto make = [&](std::uint64_t index) {
+    indices.push_back(index);
+    return DescribedCartPole(CartPole().spec());
+  };
+  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 1);
+  const std::vector<std::uint64_t> expected{0, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  CHECK(indices == expected);  // two looks at the description, the actors', the evaluation's
+}
+
+TEST_CASE("a description that is not valid is refused by the name of its field, before the network is") {
+  troop::env::Spec spec = CartPole().spec();
+  spec.observation_shape.clear();
+  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
+  CHECK_THROWS_WITH_AS(troop::apex::train<DescribedCartPole>(easy(1), kNetwork, make),
+                       "CartPole-v1.observation_shape: {} is not allowed; expected at least one dimension",
+                       troop::InvalidArgument);
+  CHECK(troop::apex::run<DescribedCartPole>(easy(1), kNetwork, make) == 2);
+}
+
+TEST_CASE("no more threads are used for a learner step than the machine has cores, and the user is told so") {
+  Options options = easy(1);
+  options.train.num_threads = 1024;
+  const auto notes = troop::apex::detail::notes(options, CartPole().spec());
+  const std::string cores = std::to_string(troop::apex::detail::useful_threads(1024));
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == "--num-threads 1024: this machine has " + cores + " cores, so " + cores + " are used");
+  CHECK(troop::apex::detail::useful_threads(1) == 1);
+}
+
 TEST_CASE("a network that was made for another task is refused") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   Options options = easy(1);
   const auto other = kNetwork.bind({5}, 2);
   options.evaluate = directory.file("other.troop");
@@ -124,7 +239,7 @@ TEST_CASE("a network that was made for another task is refused") {
 }
 
 TEST_CASE("bad options and unwritable files end the program with 2 before anything is begun") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   Options options = easy(1);
   options.learner.batch_size = 0;
   options.output = directory.file("network.troop");
@@ -172,7 +287,7 @@ TEST_CASE("a caller's stop signal outlives the training, so that the network can
   Options options = easy(1);
   options.max_seconds = 0.1;
   const troop::apex::StopSignal signal;
-  CHECK(troop::apex::train<CartPole>(options, kNetwork, signal).signal == 0);
+  CHECK(troop::apex::train<CartPole>(options, kNetwork, {}, signal).signal == 0);
   raise(SIGINT);
   CHECK(signal.received() == SIGINT);
 }
@@ -188,7 +303,7 @@ TEST_CASE("an environment that raises an error ends the run with its message and
 }
 
 TEST_CASE("a signal stops the run, which saves its network and says so by its exit code") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   for (const int signal : {SIGINT, SIGTERM}) {
     Options options = easy(1);
     options.target_return = 501.0;

@@ -1,6 +1,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -66,4 +67,32 @@ TEST_CASE("a later signal of either kind ends the process at once") {
     REQUIRE(WIFSIGNALED(status));
     CHECK(WTERMSIG(status) == second);
   }
+}
+
+TEST_CASE("writing to a pipe whose reader is gone is remembered, and goes on being no more than that") {
+  const int status = status_after([] {
+    int ends[2];
+    if (pipe(ends) != 0) _exit(99);
+    close(ends[0]);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      if (write(ends[1], "x", 1) != -1 || errno != EPIPE) _exit(98);
+      if (repeat == 0) std::this_thread::sleep_for(std::chrono::milliseconds(510));
+    }
+  });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == SIGPIPE);
+}
+
+TEST_CASE("a terminal that is closed stops the run unless the caller ignores that, as nohup does") {
+  int status = status_after([] { raise(SIGHUP); });
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == SIGHUP);
+  struct sigaction ignore {
+  }, before{};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGHUP, &ignore, &before);
+  status = status_after([] { raise(SIGHUP); });
+  sigaction(SIGHUP, &before, nullptr);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }

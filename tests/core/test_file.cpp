@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <troop/core/file.hpp>
@@ -193,4 +194,44 @@ TEST_CASE("new files have the permissions of the process's umask") {
   struct stat status {};
   REQUIRE(stat(directory.file("a").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0640);
+}
+
+TEST_CASE("an earlier file is kept under the first number that is free") {
+  const Directory directory;
+  const std::string path = directory.file("net.work.troop");
+  const auto content = [&](const std::string& name) {
+    return text_of(troop::read_file(directory.file(name), 100));
+  };
+  CHECK(troop::keep_earlier_file(path).empty());
+  CHECK(directory.count() == 0);
+  for (const char* text : {"a", "b", "c"}) {
+    troop::keep_earlier_file(path);
+    CHECK((!fs::exists(path) || fs::hard_link_count(path) == 2));  // it is there until it is replaced
+    troop::write_file_atomically(path, bytes_of(text));
+  }
+  CHECK(content("net.work.1.troop") == "a");
+  CHECK(content("net.work.2.troop") == "b");
+  CHECK(content("net.work.troop") == "c");
+  fs::remove(directory.file("net.work.1.troop"));
+  CHECK(troop::keep_earlier_file(path) == directory.file("net.work.1.troop"));
+  CHECK(content("net.work.1.troop") == "c");
+  CHECK(directory.count() == 3);
+}
+
+TEST_CASE("the number goes before the last ending of a file's own name") {
+  const Directory directory;
+  fs::create_directory(directory.file("v0.1"));
+  for (const auto& [name, kept] : {std::pair{"v0.1/network", "v0.1/network.1"},
+                                   {".hidden", ".hidden.1"},
+                                   {"v0.1/.hidden.x", "v0.1/.hidden.1.x"}}) {
+    troop::write_file_atomically(directory.file(name), bytes_of("x"));
+    CHECK(troop::keep_earlier_file(directory.file(name)) == directory.file(kept));
+  }
+}
+
+TEST_CASE("a file that cannot be kept is refused with the system's reason") {
+  const std::string path = "/proc/self/status";
+  CHECK(file_error([&] {
+          troop::keep_earlier_file(path);
+        }).starts_with("/proc/self/status: cannot keep it as /proc/self/status.1: "));
 }

@@ -5,12 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include <troop/core/memory.hpp>
+
+#include "temporary_directory.hpp"
 
 using troop::Block;
 using troop::RecordArray;
@@ -92,6 +96,21 @@ TEST_CASE("a block larger than any memory is refused with its size, up to the la
   }
 }
 
+TEST_CASE("a reserved block may be larger than the machine's memory, and is memory where it is touched") {
+  int overcommit = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit;
+  if (overcommit == 2) return;  // this system promises all or nothing
+  const std::size_t bytes = 4 * troop::physical_memory();
+  const Block block = Block::reserve(bytes);
+  CHECK(block.bytes() == bytes);
+  CHECK(is_aligned(block.data(), Block::kHugePage));
+  CHECK(block.data()[bytes - 1] == std::byte{0});
+  block.data()[0] = block.data()[bytes - 1] = std::byte{5};
+  CHECK(block.data()[0] == block.data()[bytes - 1]);
+  CHECK_THROWS_WITH_AS(Block::reserve(std::size_t{1} << 55), "cannot allocate 36028797018963968 bytes",
+                       troop::Error);
+}
+
 TEST_CASE("sizes that a process cannot address are refused by the name of their field") {
   CHECK(troop::checked_bytes("capacity", 10, 44) == 440);
   CHECK(troop::checked_bytes("capacity", 10, 0) == 0);
@@ -105,6 +124,42 @@ TEST_CASE("sizes that a process cannot address are refused by the name of their 
 
 TEST_CASE("the machine has physical memory") {
   CHECK(troop::physical_memory() >= 64 * kMegabyte);
+}
+
+TEST_CASE("the least memory that a control group above the process is allowed bounds it") {
+  const troop::testing::TemporaryDirectory root;
+  constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::filesystem::path file = root.path() / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  };
+  const auto memory = [&] { return troop::detail::cgroup_memory(root.path()); };
+  CHECK(memory() == none);
+
+  write("proc/self/cgroup", "0::/batch/job 7/step");
+  CHECK(memory() == none);
+  write("sys/fs/cgroup/batch/memory.max", "3000");
+  write("sys/fs/cgroup/batch/job 7/memory.max", "max");
+  write("sys/fs/cgroup/batch/job 7/step/memory.max", "4000");
+  write("sys/fs/cgroup/other/memory.max", "5");
+  CHECK(memory() == 3000);
+  write("sys/fs/cgroup/batch/job 7/memory.max", "2000");
+  CHECK(memory() == 2000);
+
+  // A container sees its own group as the root, whatever the path says.
+  write("proc/self/cgroup", "0::/../elsewhere");
+  write("sys/fs/cgroup/memory.max", "1000");
+  CHECK(memory() == 1000);
+
+  // Version 1, beside an empty hierarchy of version 2.
+  std::filesystem::remove_all(root.path() / "sys");
+  write("proc/self/cgroup", "not a group\n5:cpu,memory:/docker/a:b\n4:memory_bandwidth:/x\n0::/");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+  CHECK(memory() == 9223372036854771712u);
+  write("sys/fs/cgroup/memory/docker/a:b/memory.limit_in_bytes", "1234567");
+  write("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "5");
+  CHECK(memory() == 1234567);
 }
 
 TEST_CASE("a record array keeps its records when it grows, and new ones are zero") {

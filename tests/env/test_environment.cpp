@@ -16,8 +16,8 @@
 
 using namespace troop;
 using env::Spec;
-using test::Ending;
-using test::ScriptedEnvironment;
+using testing::Ending;
+using testing::ScriptedEnvironment;
 
 struct Transition {
   std::array<float, 4> observation;
@@ -181,6 +181,6 @@ TEST_CASE("a scripted environment refuses what must not be done to it") {
   CHECK_THROWS_AS(environment.step(3, observation), InvalidArgument);
   environment.step(0, observation);
   CHECK_THROWS_AS(environment.step(0, observation), Error);
-  CHECK_THROWS_AS(ScriptedEnvironment<float>(std::vector<test::ScriptedEpisode>{}), InvalidArgument);
+  CHECK_THROWS_AS(ScriptedEnvironment<float>(std::vector<testing::ScriptedEpisode>{}), InvalidArgument);
   CHECK_THROWS_AS((ScriptedEnvironment<float>{{.length = 0}}), InvalidArgument);
 }

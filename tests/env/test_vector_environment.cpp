@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,37 +14,17 @@
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
 
+#include "allocation_counter.hpp"
 #include "scripted_environment.hpp"
-
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // GCC inlines delete, but not new, and sees free
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-#pragma GCC diagnostic pop
 
 using namespace troop;
 using env::CartPole;
 using env::Episode;
 using env::VectorEnvironment;
 using env::VectorOptions;
-using test::Ending;
-using test::ScriptedEnvironment;
-using test::ScriptedEpisode;
+using testing::Ending;
+using testing::ScriptedEnvironment;
+using testing::ScriptedEpisode;
 
 namespace {
 
@@ -257,6 +234,106 @@ TEST_CASE("a vector of CartPoles is the same as CartPoles stepped and reset by h
   CHECK(finished > 20);
 }
 
+TEST_CASE("an episode is truncated after the spec's most steps although its environment would go on") {
+  struct Limited : Scripted {
+    using Scripted::Scripted;
+    env::Spec spec() const {
+      env::Spec spec = Scripted::spec();
+      spec.max_episode_steps = 5;
+      return spec;
+    }
+  };
+  const auto make = [](std::uint64_t) {
+    return Limited{{.length = 1000},  // cut off
+                   {.length = 3, .ending = Ending::truncated},
+                   {.length = 5, .ending = Ending::terminated},  // an end of its own in the last step counts
+                   {.length = 5, .ending = Ending::truncated}};  // truncated by both, once
+  };
+  VectorEnvironment<Limited> environments({.count = 1}, make);
+  const std::array<std::size_t, 4> lengths{5, 3, 5, 5};
+  for (std::size_t episode = 0; episode < 8; ++episode) {
+    for (std::size_t t = 1; t <= lengths[episode % 4]; ++t) {
+      CAPTURE(episode);
+      CAPTURE(t);
+      environments.step(std::array{1});
+      const bool last = t == lengths[episode % 4], terminated = last && episode % 4 == 2;
+      REQUIRE(environments.terminated()[0] == terminated);
+      REQUIRE(environments.truncated()[0] == (last && !terminated));
+      REQUIRE(std::ranges::equal(environments.next_observation(0), Scripted::observation(episode, t, 1)));
+      if (!last) continue;
+      REQUIRE(environments.finished_episodes().size() == 1);
+      REQUIRE(environments.finished_episodes()[0].length == t);
+      REQUIRE(
+          std::ranges::equal(environments.observations().row_span(0), Scripted::observation(episode + 1, 0)));
+    }
+  }
+}
+
+TEST_CASE("a CartPole that is held upright is truncated every 500 steps, and once each time") {
+  VectorEnvironment<CartPole> environments({.count = 1});
+  for (int t = 1; t <= 2000; ++t) {
+    environments.environment(0).set_state({});
+    environments.step(std::array{t % 2});
+    REQUIRE(environments.truncated()[0] == (t % 500 == 0));
+    REQUIRE(environments.environment(0).steps() == static_cast<std::uint32_t>(t % 500));
+  }
+}
+
+TEST_CASE("numbers that are not finite are refused with environment, step and place") {
+  struct Broken : CartPole {
+    env::StepResult step(std::int32_t action, std::span<float> observation) {
+      env::StepResult result = CartPole::step(action, observation);
+      if (steps() == at) result.terminated = ending;
+      if (steps() == at) *(in_reward ? &result.reward : &observation[2]) = value;
+      return result;
+    }
+    void reset(std::uint64_t seed, std::span<float> observation) {
+      CartPole::reset(seed, observation);
+      if (at == 0) observation[3] = value;
+    }
+    std::uint32_t at = 3;
+    bool in_reward = false, ending = false;
+    float value = std::numeric_limits<float>::quiet_NaN();
+  };
+  Broken broken;
+  const auto make = [&](std::uint64_t index) { return index == 11 ? broken : Broken{{}, 99}; };
+  const auto play = [&](const char* stream) {
+    VectorEnvironment<Broken> environments({.count = 4, .stream = stream, .first_index = 8}, make);
+    for (int t = 0; t < 8; ++t) environments.step(std::array{0, 0, 0, t % 2});
+  };
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: observation[2]: nan is not "
+                       "allowed; expected a finite number",
+                       InvalidArgument);
+  broken.value = -std::numeric_limits<float>::infinity();
+  CHECK_THROWS_WITH_AS(play("evaluation"),
+                       "CartPole-v1, evaluation 11, step 3 of its episode: observation[2]: -inf is not "
+                       "allowed; expected a finite number",
+                       InvalidArgument);
+  broken.in_reward = true;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: reward: -inf is not allowed; "
+                       "expected a finite number",
+                       InvalidArgument);
+  broken.ending = true;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: reward: -inf is not allowed; "
+                       "expected a finite number",
+                       InvalidArgument);
+  broken.in_reward = false;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 3 of its episode: observation[2]: -inf is not "
+                       "allowed; expected a finite number",
+                       InvalidArgument);
+  broken.at = 0;
+  CHECK_THROWS_WITH_AS(play("environment"),
+                       "CartPole-v1, environment 11, step 0 of its episode: observation[3]: -inf is not "
+                       "allowed; expected a finite number",
+                       InvalidArgument);
+  broken = {{}, 3, false, false, std::numeric_limits<float>::max()};
+  CHECK_NOTHROW(play("environment"));
+}
+
 TEST_CASE("wrong actions are refused before any environment has moved") {
   auto environments = scripted(3, {{.length = 5}});
   CHECK_THROWS_WITH(environments.step(std::array<std::int32_t, 3>{0, 1, 3}),
@@ -282,16 +359,19 @@ TEST_CASE("a spec that contradicts the environment's type is refused") {
   };
   Liar liar;
   liar.description = liar.CartPole::spec();
-  std::size_t wide = 1;
   const auto make = [&](std::uint64_t index) {
     Liar copy = liar;
-    if (index == 1) copy.description.observation_shape = {wide, 4};
+    if (index == 1) copy.description.observation_shape = {1, 4};
+    if (index == 7) copy.description.max_episode_steps = 9;
     return copy;
   };
   CHECK_THROWS_WITH(
       VectorEnvironment<Liar>({.count = 2}, make),
       "environments[1].spec: observation f32[1,4] is not allowed; expected observation f32[4], as in "
       "environments[0]");
+  CHECK_THROWS_WITH(
+      VectorEnvironment<Liar>({.count = 2, .first_index = 6}, make),
+      "environments[1].spec.max_episode_steps: 9 is not allowed; expected 500, as in environments[0]");
   CHECK_NOTHROW(VectorEnvironment<Liar>({.count = 1}, make));
   liar.description.observation_dtype = DType::u8;
   CHECK_THROWS_WITH(
@@ -305,12 +385,13 @@ TEST_CASE("a spec that contradicts the environment's type is refused") {
 TEST_CASE("step does not allocate, also where episodes end") {
   VectorEnvironment<CartPole> environments({.count = 16, .seed = 1});
   const std::vector<std::int32_t> actions(16, 1);
-  const std::size_t before = allocations;
   std::size_t finished = 0;
-  for (int t = 0; t < 100; ++t) {
-    environments.step(actions);
-    finished += environments.finished_episodes().size();
-  }
-  CHECK(allocations == before);
+  const std::size_t allocations = testing::allocations_in([&] {
+    for (int t = 0; t < 100; ++t) {
+      environments.step(actions);
+      finished += environments.finished_episodes().size();
+    }
+  });
+  CHECK(allocations == 0);
   CHECK(finished > 100);
 }

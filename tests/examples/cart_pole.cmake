@@ -43,6 +43,10 @@ endif()
 run(0 "^evaluated: mean_return=[0-9.]+ episodes=20 .* file=a.troop\n$" "${PROGRAM}" --evaluate a.troop --evaluation-episodes 20)
 run(1 "not solved: mean_return=" "${PROGRAM}" --target-return 501 --max-seconds 0.2 --output c.troop)
 
+# An earlier network is kept, and the user is told so before and after.
+run(1 "^note: c.troop is there already: it will be kept.*\nkept the earlier c.troop as c.1.troop\nsaved the network to c.troop;"
+    "${PROGRAM}" --target-return 501 --max-seconds 0.2 --output c.troop)
+
 # A file that cannot be written after all: the result is still told.
 run(1 "\nnot solved: [^\n]*\nerror: c.troop: cannot write: File too large\n$" sh -c
     "trap '' XFSZ\nulimit -f 8\nexec \"${PROGRAM}\" --target-return 501 --max-seconds 0.2 --output c.troop")
@@ -58,3 +62,11 @@ foreach(signal IN ITEMS "INT;130" "TERM;143")
     message(SEND_ERROR "SIG${name}: no network was saved")
   endif()
 endforeach()
+
+# A reader that has seen enough: the run stops, saves, and says so where it can still be heard.
+file(REMOVE "${FOLDER}/c.troop")
+run(0 "^ *[0-9.]+s .*\nstopped by a signal: saved the network to c.troop.*not solved: .*ended with 141\n$" sh -c
+    "{\n\"${PROGRAM}\" --target-return 501 --max-seconds 60 --output c.troop\necho ended with $? >&2\n} | head -n 1")
+if(NOT EXISTS "${FOLDER}/c.troop")
+  message(SEND_ERROR "a closed pipe: no network was saved")
+endif()

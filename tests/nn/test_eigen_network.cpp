@@ -626,7 +626,6 @@ TEST_CASE("training on one batch brings its loss down") {
 }
 
 TEST_CASE("steps over batches of sizes seen before allocate nothing") {
-  if (!troop::test::kCountsAllocations) return;
   Random random(14, "test");  // seed 14
   const auto transitions = random_transitions(512, 2, random);
   const auto weights = random_weights(512, random);
@@ -644,21 +643,20 @@ TEST_CASE("steps over batches of sizes seen before allocate nothing") {
         network.set_parameters(network.target_parameters());
       }
     };
-    CHECK(troop::test::allocations_in(steps) > 0);
-    CHECK(troop::test::allocations_in(steps) == 0);
+    CHECK(troop::testing::allocations_in(steps) > 0);
+    CHECK(troop::testing::allocations_in(steps) == 0);
   }
 }
 
 TEST_CASE("acting takes no memory for training") {
-  if (!troop::test::kCountsAllocations) return;
   EigenNetwork network(dueling_mlp({64, 64}).bind({4}, 2), 1);
   std::array<float, 4> x{};
   std::array<float, 2> q{};
   const auto act = [&] {
     network.evaluate(MatrixView<float>(x.data(), 1, 4), MatrixView<float>(q.data(), 1, 2));
   };
-  CHECK(troop::test::allocations_in(act) <= 3);  // the workspace, the transposed weights, a message not used
-  CHECK(troop::test::allocations_in(act) == 0);
+  CHECK(troop::testing::allocations_in(act) <= 3);  // the workspace, the transposed weights, a message not used
+  CHECK(troop::testing::allocations_in(act) == 0);
   CHECK(network.optimizer_steps() == 0);
   CHECK(network.gradient().empty());
 }

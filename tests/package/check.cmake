@@ -3,7 +3,8 @@ cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
 set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
-    -DCMAKE_DISABLE_FIND_PACKAGE_cereal=ON -DCMAKE_DISABLE_FIND_PACKAGE_TroopNetwork=ON)
+                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON -DCMAKE_DISABLE_FIND_PACKAGE_cereal=ON
+                      -DCMAKE_DISABLE_FIND_PACKAGE_TroopNetwork=ON)
 file(REMOVE_RECURSE "${SCRATCH}")
 
 # run(<command>...): must succeed.
@@ -54,6 +55,9 @@ endfunction()
 
 if(COMPONENTS MATCHES "apex")
   set(everything -DWITH_APEX=ON)
+  if(COMPONENTS MATCHES "compression")
+    list(APPEND everything -DWITH_COMPRESSION=ON)
+  endif()
 endif()
 
 if(CASE STREQUAL "find_package")
@@ -98,6 +102,15 @@ elseif(CASE STREQUAL "minimal")
   consume(-DCMAKE_PREFIX_PATH=${prefix} ${without_libraries})
   consume_refused("troop::nn was not installed, because troop was configured without libeigen3-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=nn)
+  # Whoever asks for an example there is told what is missing.
+  configure("${SOURCE}" "${SCRATCH}/examples" -DTROOP_BUILD_TESTS=OFF ${without_libraries})
+  run(${configure_command})
+  foreach(target IN ITEMS cart_pole examples)
+    run_refused("cart_pole cannot be built: Eigen3 3.4 was not found (Debian package libeigen3-dev)"
+                ${CMAKE_COMMAND} --build "${SCRATCH}/examples" --target ${target})
+  endforeach()
+  consume_refused("troop was configured without liblz4-dev and libzstd-dev"
+                  -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=compression)
   consume_refused("troop::serialization was not installed, because troop was configured without libcereal-dev"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=serialization)
 

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <numeric>
 #include <set>
 #include <span>
@@ -19,6 +16,7 @@
 
 #include <troop/replay/prioritized_replay.hpp>
 
+#include "allocation_counter.hpp"
 #include "replay_records.hpp"
 #include "testing.hpp"
 
@@ -43,25 +41,6 @@ using troop::testing::number_of;
 using troop::testing::record_of;
 using troop::testing::records_from;
 using troop::testing::SmallRecord;
-
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-}  // namespace
-
-// Counts what is allocated through the language; a block of the library itself shows by its address.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace {
 
@@ -669,10 +648,7 @@ TEST_CASE("after the first batch, sampling, adding and updating allocate nothing
     };
     work();
     const Record* const memory = batch.records().data();
-    const std::size_t before = allocations;
-    work();
-    const std::size_t after = allocations;
-    CHECK(after == before);
+    CHECK(troop::testing::allocations_in(work) == 0);
     CHECK(batch.records().data() == memory);
   };
   check(SmallRecord{});

@@ -46,7 +46,6 @@ using troop::RateLimiter;
 using troop::save_snapshot;
 using troop::UniformRemover;
 using troop::UniformSampler;
-using troop::test::TemporaryDirectory;
 using troop::testing::Failures;
 using troop::testing::kTorn;
 using troop::testing::LargeRecord;
@@ -54,6 +53,7 @@ using troop::testing::number_of;
 using troop::testing::record_of;
 using troop::testing::records_from;
 using troop::testing::SmallRecord;
+using troop::testing::TemporaryDirectory;
 
 namespace {
 
@@ -202,6 +202,32 @@ TEST_CASE("saved, loaded and saved again, a replay gives the same bytes, and goe
   SUBCASE("newest first, oldest first") {
     save_load_save_all<NewestFirstSampler, OldestFirstRemover>();
   }
+}
+
+TEST_CASE("the shards of a replay are saved in one file and loaded into as many shards") {
+  using Sharded = troop::ShardedReplay<PrioritizedReplay<SmallRecord>>;
+  const TemporaryDirectory directory;
+  const std::string first = directory.file("first"), second = directory.file("second");
+  Sharded saved({.capacity = 300}, 3), loaded({.capacity = 300}, 3), two({.capacity = 300}, 2);
+  for (std::uint32_t batch = 0; batch < 40; ++batch) {
+    std::vector<float> priorities(10);
+    for (std::size_t i = 0; i < 10; ++i) priorities[i] = static_cast<float>(1 + batch % 7 + i);
+    saved.add(records_from<SmallRecord>(10 * batch, 10), priorities);
+  }
+  CHECK(save_snapshot(first, saved) == Outcome::ok);
+  CHECK(troop::read_snapshot_info(first).replays == 3);
+  load_snapshot(first, loaded);
+  CHECK(counters(loaded.statistics()) == counters(saved.statistics()));
+  save_snapshot(second, loaded);
+  CHECK(read(first) == read(second));
+  Random a(5), b(5);
+  const auto expected = saved.sample(100, {}, a), found = loaded.sample(100, {}, b);
+  CHECK(found.keys == expected.keys);
+  CHECK(found.probabilities == expected.probabilities);
+  for (std::size_t i = 0; i < 100; ++i)
+    CHECK(number_of(found.records()[i]) == number_of(expected.records()[i]));
+  CHECK(without(first, message_of([&] { load_snapshot(first, two); })) ==
+        "FILE: holds 3 replays, expected 2");
 }
 
 TEST_CASE("a replay without items is saved with its next key") {

@@ -1,9 +1,10 @@
 /// @file
-/// Counts heap allocations of the whole process, by taking the place of glibc's malloc. Include it in exactly
-/// one file of a test executable. Under a sanitizer, which has its own malloc, nothing is counted.
+/// Counts heap allocations of the whole process, whether by `new` or by malloc: by taking the place of glibc's
+/// malloc or, where a sanitizer has done so, by its hook. Include it in exactly one file of a test executable.
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 
@@ -16,15 +17,9 @@
 #define TROOP_TEST_HAS_SANITIZER 1
 #endif
 
-namespace troop::test {
+namespace troop::testing {
 
 inline std::atomic<std::size_t> num_allocations{0};
-
-#if defined(__GLIBC__) && !defined(TROOP_TEST_HAS_SANITIZER)
-inline constexpr bool kCountsAllocations = true;
-#else
-inline constexpr bool kCountsAllocations = false;
-#endif
 
 /// Allocations, from any thread, while `f` runs.
 template <class F>
@@ -34,10 +29,20 @@ std::size_t allocations_in(F f) {
   return num_allocations.load() - before;
 }
 
-}  // namespace troop::test
+}  // namespace troop::testing
 
-#if defined(__GLIBC__) && !defined(TROOP_TEST_HAS_SANITIZER)
-// NOLINTBEGIN(bugprone-reserved-identifier): these are glibc's names
+// NOLINTBEGIN(bugprone-reserved-identifier): these are the names of glibc and of the sanitizers
+#if defined(TROOP_TEST_HAS_SANITIZER)
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
+                                                                             std::size_t),
+                                                         void (*free_hook)(const volatile void*));
+
+namespace troop::testing {
+inline const int kAllocationHook = __sanitizer_install_malloc_and_free_hooks(
+    [](const volatile void*, std::size_t) { num_allocations.fetch_add(1, std::memory_order_relaxed); },
+    [](const volatile void*) {});
+}  // namespace troop::testing
+#else
 extern "C" {
 void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t count, std::size_t size);
@@ -45,21 +50,26 @@ void* __libc_realloc(void* block, std::size_t size);
 void* __libc_memalign(std::size_t alignment, std::size_t size);
 
 void* malloc(std::size_t size) {
-  troop::test::num_allocations.fetch_add(1, std::memory_order_relaxed);
+  troop::testing::num_allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_malloc(size);
 }
 void* calloc(std::size_t count, std::size_t size) {
-  troop::test::num_allocations.fetch_add(1, std::memory_order_relaxed);
+  troop::testing::num_allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_calloc(count, size);
 }
 void* realloc(void* block, std::size_t size) {
-  troop::test::num_allocations.fetch_add(1, std::memory_order_relaxed);
+  troop::testing::num_allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_realloc(block, size);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) {
-  troop::test::num_allocations.fetch_add(1, std::memory_order_relaxed);
+  troop::testing::num_allocations.fetch_add(1, std::memory_order_relaxed);
   return __libc_memalign(alignment, size);
 }
+int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
+  troop::testing::num_allocations.fetch_add(1, std::memory_order_relaxed);
+  *block = __libc_memalign(alignment, size);
+  return *block != nullptr ? 0 : ENOMEM;
 }
-// NOLINTEND(bugprone-reserved-identifier)
+}
 #endif
+// NOLINTEND(bugprone-reserved-identifier)

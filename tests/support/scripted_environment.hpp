@@ -14,7 +14,7 @@
 #include <troop/core/error.hpp>
 #include <troop/env/environment.hpp>
 
-namespace troop::test {
+namespace troop::testing {
 
 /// How a scripted episode ends. `both` is what a careless environment reports; it counts as terminated.
 enum class Ending { terminated, truncated, both };
@@ -111,4 +111,4 @@ class ScriptedEnvironment {
   bool running_ = false;
 };
 
-}  // namespace troop::test
+}  // namespace troop::testing

@@ -11,7 +11,7 @@
 #include <troop/nn/network.hpp>
 #include <troop/nn/transition_batch.hpp>
 
-namespace troop::test {
+namespace troop::testing {
 
 /// Q(s, a) = scale * (10 * s[0] + s[1] + 0.25 * ((s[1] + a) mod 3)), scale being its only parameter.
 class TableNetwork {
@@ -47,4 +47,4 @@ class TableNetwork {
   std::vector<float> parameters_;
 };
 
-}  // namespace troop::test
+}  // namespace troop::testing

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace troop::test {
+namespace troop::testing {
 
 class TemporaryDirectory {
  public:
@@ -31,4 +31,4 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-}  // namespace troop::test
+}  // namespace troop::testing

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -54,9 +56,11 @@ struct Options {
       double>::quiet_NaN();    ///< mean return that counts as solved; NaN: what the environment says
   double max_seconds = 600.0;  ///< the run gives up after these
 
-  std::string output = "network.troop";  ///< where the solved or last network is written; empty: nowhere
-  std::string evaluate = {};             ///< a saved network to play instead of training
-  bool quiet = false;                    ///< no progress, only the result
+  /// Where the solved or last network is written; empty: nowhere. A file that is there already is kept under
+  /// another name: network.1.troop, or the next number that is free.
+  std::string output = "network.troop";
+  std::string evaluate = {};  ///< a saved network to play instead of training
+  bool quiet = false;         ///< no progress, only the result
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;
@@ -105,7 +109,7 @@ class OptionTable {
     number("max_seconds", o.max_seconds, "give up after so many seconds");
     number("target_return", o.target_return,
            "mean return that counts as solved (nan: the environment's own)");
-    text("output", o.output, "file for the trained network (empty: none)");
+    text("output", o.output, "file for the trained network, an earlier one is kept as NAME.1 (empty: none)");
     text("evaluate", o.evaluate, "play this saved network instead of training");
     flag("quiet", o.quiet, "print the result only");
     group("Evaluation");
@@ -259,12 +263,13 @@ inline std::vector<std::string> command_line(int argc, const char* const* argv,
   return words;
 }
 
-/// Reads the configuration file: lines `batch-size = 128`, blank ones, and comments from # on. A value goes
-/// to the end of the line, or stands in quotes. Anything else is refused with its line; CLI11's own reader
-/// skips some of it, and takes only the last word of `output = my network.troop`.
+/// Reads the configuration file that `option` names: lines `batch-size = 128`, blank ones, and comments from
+/// # on. A value goes to the end of the line, or stands in quotes. Anything else is refused with file and
+/// line; CLI11's own reader skips some of it, and takes only the last word of `output = my network.troop`.
 class ConfigFile : public CLI::Config {
  public:
-  explicit ConfigFile(const std::vector<OptionEntry>& entries) : entries_(entries) {}
+  ConfigFile(const std::vector<OptionEntry>& entries, const CLI::Option* option)
+      : entries_(entries), option_(option) {}
 
   std::string to_config(const CLI::App*, bool, bool, std::string) const override { return {}; }
 
@@ -272,7 +277,7 @@ class ConfigFile : public CLI::Config {
     std::vector<CLI::ConfigItem> lines;
     std::string line;
     for (std::size_t number = 1; std::getline(input, line); ++number) {
-      const std::string where = "--config: line " + std::to_string(number) + ": ";
+      const std::string where = place(number);
       const std::string text = trim(line);
       if (text.empty() || text[0] == '#') continue;
       const std::size_t equals = text.find('=');
@@ -282,16 +287,28 @@ class ConfigFile : public CLI::Config {
       item.name = trim(text.substr(0, equals));
       const OptionEntry* const entry = find_entry("--" + item.name, entries_);
       if (entry == nullptr) refuse_unknown("--" + item.name, entries_, where);
-      if (entry->type.empty() && value->empty()) refuse_flag(entry->name, "");
+      if (entry->type.empty() && value->empty())
+        throw InvalidArgument(where + item.name, "\"\"", "true or false");
       for (const CLI::ConfigItem& earlier : lines)
         if (earlier.name == item.name) throw Error(where + item.name + " is given a second time");
       item.inputs = {*value};
+      numbers_[item.name] = number;
       lines.push_back(std::move(item));
     }
     return lines;
   }
 
+  /// Where the file gives the option `name`, "run.toml: line 3: "; empty when it does not.
+  std::string place_of(const std::string& name) const {
+    const auto found = numbers_.find(name);
+    return found == numbers_.end() ? std::string() : place(found->second);
+  }
+
  private:
+  std::string place(std::size_t line) const {
+    return option_->as<std::string>() + ": line " + std::to_string(line) + ": ";
+  }
+
   static std::string trim(const std::string& text) {
     constexpr const char* kBlank = " \t\r";
     const std::size_t first = text.find_first_not_of(kBlank);
@@ -312,6 +329,8 @@ class ConfigFile : public CLI::Config {
   }
 
   const std::vector<OptionEntry>& entries_;
+  const CLI::Option* option_;
+  mutable std::map<std::string, std::size_t> numbers_;  // CLI11 calls from_config as a const function
 };
 
 inline std::string environment_name(std::string name) {
@@ -354,15 +373,20 @@ inline void Options::validate() const {
 /// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
 /// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`; an empty one counts as not set), on
 /// top of `defaults`. Of an option that is given twice on the command line the last one counts. Throws
-/// InvalidArgument or another Error for anything that is not right.
+/// InvalidArgument or another Error for anything that is not right; it names the option as it was given:
+/// `--batch-size`, `run.toml: line 3: batch-size` or `TROOP_BATCH_SIZE`.
 inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
   Options options(defaults);
   const detail::OptionTable table(options);
   CLI::App app("Ape-X: distributed prioritized experience replay");
   std::string program = argc > 0 ? argv[0] : "troop";
   app.name(program.substr(program.find_last_of('/') + 1));
-  app.set_config("--config", "", "read options from this file (lines: batch-size = 128)")->type_name("FILE");
-  app.config_formatter(std::make_shared<detail::ConfigFile>(table.entries()));
+  const CLI::Option* const config =
+      app.set_config("--config", "", "read options from this file (lines: batch-size = 128)")
+          ->type_name("FILE")
+          ->take_last();
+  const auto file = std::make_shared<detail::ConfigFile>(table.entries(), config);
+  app.config_formatter(file);
   app.set_version_flag("--version", std::to_string(kVersion.major) + "." + std::to_string(kVersion.minor) +
                                         "." + std::to_string(kVersion.patch));
   std::vector<std::string> values(table.entries().size());
@@ -379,8 +403,16 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
     }
     given[i]->group(entry.group)->envname(detail::environment_name(entry.name))->take_last();
   }
+  const std::vector<std::string> words = detail::command_line(argc, argv, table.entries());
+  const auto origin_of = [&](const std::string& name) {
+    std::string flag = detail::flag_of(name);
+    for (const std::string& word : words)
+      if (word == flag || word.starts_with(flag + "=")) return flag;
+    const std::string key = flag.substr(2), place = file->place_of(key);
+    return place.empty() ? detail::environment_name(name) : place + key;
+  };
   try {
-    app.parse(detail::command_line(argc, argv, table.entries()));
+    app.parse(std::vector<std::string>(words));
   } catch (const CLI::CallForHelp&) {
     throw detail::HelpRequested(app.help());
   } catch (const CLI::CallForVersion& version) {
@@ -393,10 +425,19 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
   } catch (const CLI::ParseError& error) {
     throw Error(std::string(error.what()) + " (--help lists all options)");
   }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (given[i]->count() > 0) table.entries()[i].set(values[i]);
+  try {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (given[i]->count() > 0) table.entries()[i].set(values[i]);
+    }
+    options.validate();
+  } catch (const InvalidArgument& error) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::string& name = table.entries()[i].name;
+      if (given[i]->count() > 0 && detail::flag_of(name) == error.field())
+        throw InvalidArgument(origin_of(name), error.value(), error.expected());
+    }
+    throw;
   }
-  options.validate();
   return options;
 }
 

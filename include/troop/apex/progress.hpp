@@ -16,6 +16,18 @@
 
 namespace troop::apex {
 
+/// A return as people read it: 500.0, 21.35 and 0.743, for there are tasks whose returns lie between 0 and 1.
+inline std::string return_text(double value) {
+  const double size = std::abs(value);
+  char text[48];
+  std::snprintf(text, sizeof text, size < 1e15 ? "%.*f" : "%.*e",
+                size < 9.9995   ? 3
+                : size < 99.995 ? 2
+                                : 1,
+                value);
+  return text;
+}
+
 /// What a progress line shows.
 struct ProgressReport {
   double seconds = 0.0;  ///< since the start
@@ -90,14 +102,13 @@ class Progress {
     };
     const double fill =
         100.0 * static_cast<double>(now.replay_size) / static_cast<double>(now.replay_capacity);
-    char greedy[32] = "-";
-    if (!std::isnan(now.greedy_return)) std::snprintf(greedy, sizeof greedy, "%.1f", now.greedy_return);
+    const std::string greedy = std::isnan(now.greedy_return) ? "-" : return_text(now.greedy_return);
     char line[160];
     std::snprintf(line, sizeof line,
                   "%5.1fs  %s steps/s  %s updates/s  replay %.0f%%  eps %.4f-%.2f  return %s", now.seconds,
                   rate(now.environment_steps, last_.environment_steps).c_str(),
                   rate(now.learner_steps, last_.learner_steps).c_str(), fill, now.least_epsilon,
-                  now.greatest_epsilon, greedy);
+                  now.greatest_epsilon, greedy.c_str());
     return line;
   }
 

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <concepts>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <iostream>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -39,9 +42,10 @@ namespace troop::apex {
 /// How a training run ended.
 struct RunResult {
   bool solved = false;
-  double mean_return = 0.0;  ///< of the last evaluation's greedy episodes
-  std::size_t episodes = 0;  ///< of that evaluation
-  double seconds = 0.0;      ///< from start to end
+  double target_return = std::nan("");  ///< mean return that counts as solved; NaN: nothing does
+  double mean_return = 0.0;             ///< of the last evaluation's greedy episodes
+  std::size_t episodes = 0;             ///< of that evaluation
+  double seconds = 0.0;                 ///< from start to end
   std::uint64_t environment_steps = 0;
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
@@ -50,20 +54,63 @@ struct RunResult {
 };
 
 /// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000
-/// learner_steps=5100 seed=7`.
+/// learner_steps=5100 seed=7`. It begins with `finished` where there was no target.
 inline std::string to_string(const RunResult& result) {
+  const char* const unsolved = std::isnan(result.target_return) ? "finished" : "not solved";
   char text[256];
   std::snprintf(text, sizeof text,
-                "%ssolved: mean_return=%.1f episodes=%zu seconds=%.1f environment_steps=%llu "
+                "%s: mean_return=%s episodes=%zu seconds=%.1f environment_steps=%llu "
                 "learner_steps=%llu seed=%llu",
-                result.solved ? "" : "not ", result.mean_return, result.episodes, result.seconds,
-                static_cast<unsigned long long>(result.environment_steps),
+                result.solved ? "solved" : unsolved, return_text(result.mean_return).c_str(), result.episodes,
+                result.seconds, static_cast<unsigned long long>(result.environment_steps),
                 static_cast<unsigned long long>(result.learner_steps),
                 static_cast<unsigned long long>(result.seed));
   return text;
 }
 
 namespace detail {
+
+/// Makes every environment as `Environment()`.
+template <class Environment>
+struct MakeDefault {
+  static_assert(
+      std::default_initializable<Environment>,
+      "a run makes its environments itself: give yours a default constructor, or give the run a "
+      "function that makes one: run<Environment>(options, network, [](std::uint64_t index) { return "
+      "Environment(...); })");
+  Environment operator()(std::uint64_t) const { return Environment(); }
+};
+
+inline double target_of(const Options& options, const env::Spec& spec) {
+  return std::isnan(options.target_return) ? spec.return_to_solve : options.target_return;
+}
+
+/// More threads than cores make a learner step slower, and its result is the same for any number.
+inline std::size_t useful_threads(std::size_t num_threads) {
+  return std::min<std::size_t>(num_threads, std::max(1u, std::thread::hardware_concurrency()));
+}
+
+/// What the user should know before the training begins, a sentence each.
+inline std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
+  std::vector<std::string> sentences;
+  const std::size_t threads = useful_threads(options.train.num_threads);
+  if (std::isnan(target_of(options, spec)))
+    sentences.push_back(spec.name + " states no return that counts as solved: the run lasts --max-seconds " +
+                        troop::detail::to_text(options.max_seconds) +
+                        "; --target-return X ends it at a mean return of X");
+  if (spec.max_episode_steps == 0)
+    sentences.push_back(spec.name +
+                        " states no max_episode_steps: an evaluation lasts until all its episodes have ended "
+                        "by themselves");
+  if (threads < options.train.num_threads)
+    sentences.push_back("--num-threads " + std::to_string(options.train.num_threads) + ": this machine has " +
+                        std::to_string(threads) + " cores, so " + std::to_string(threads) + " are used");
+  if (std::error_code ignored; !options.output.empty() && std::filesystem::exists(options.output, ignored))
+    sentences.push_back(
+        options.output +
+        " is there already: it will be kept, under another name, when this run saves its own");
+  return sentences;
+}
 
 /// A replay that could not be filled is refused at the start rather than ended by the system later; so is a
 /// fleet of environments that has no room.
@@ -74,7 +121,7 @@ inline void require_memory(const Options& options, const env::Spec& spec, std::s
   if (options.replay.capacity > records) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
                           "at most " + std::to_string(records) + " records of " +
-                              std::to_string(record_bytes) + " bytes in this machine's memory");
+                              std::to_string(record_bytes) + " bytes in the memory that there is");
   }
   // The n-step window, four more observations, and about half a kilobyte of everything else.
   const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
@@ -82,16 +129,16 @@ inline void require_memory(const Options& options, const env::Spec& spec, std::s
   if (options.environments_per_actor > environments) {
     throw InvalidArgument("--environments-per-actor", std::to_string(options.environments_per_actor),
                           "at most " + std::to_string(environments) + " for each of " +
-                              std::to_string(options.num_actors) + " actors in this machine's memory");
+                              std::to_string(options.num_actors) + " actors in the memory that there is");
   }
 }
 
 /// Refuses what can be refused before anything is begun. Returns the network as the environment needs it.
-template <env::Environment Environment>
-nn::Network check(const Options& options, const nn::Network& architecture) {
+inline nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
+                         const nn::Network& architecture) {
   options.validate();
-  const env::Spec spec = Environment().spec();
-  require_memory(options, spec, sizeof(Environment));
+  spec.validate();
+  require_memory(options, spec, environment_bytes);
   return architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
 }
 
@@ -104,31 +151,38 @@ inline void require_writable(const std::string& output) {
   }
 }
 
-template <env::Environment Environment>
-auto make_evaluator(const Options& options, const nn::Network& network) {
+template <env::Environment Environment, class Make>
+auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
   env::VectorEnvironment<Environment> environments(
-      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"});
+      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
   return agent::Evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
 }
 
 }  // namespace detail
 
-/// Trains until the greedy policy is as good as `target_return`, the time is over, or SIGINT or SIGTERM
-/// comes to `signal`. Solved means: the mean return of one evaluation's episodes reaches the target, and that
-/// of a second evaluation of the same parameters, on new episodes, does so too; the second is the result.
-template <env::Environment Environment>
-RunResult train(const Options& options, const nn::Network& architecture,
+/// Trains until the greedy policy is as good as `target_return`, the time is over, or a signal comes to
+/// `signal`. Solved means: the mean return of one evaluation's episodes reaches the target, and that of a
+/// second evaluation of the same parameters, on new episodes, does so too; the second is the result. An
+/// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
+/// given.
+///
+/// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
+/// index in the run, from 0, and those of the evaluation, from 0 as well.
+template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
                 const StopSignal& signal = StopSignal()) {
   const Clock::time_point start = Clock::now();
-  const nn::Network network = detail::check<Environment>(options, architecture);
-  const env::Spec spec = Environment().spec();
-  const double target = std::isnan(options.target_return) ? spec.return_to_solve : options.target_return;
+  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+  const double target = detail::target_of(options, spec);
 
   // The replay and the learner.
   PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
   RateLimiter limiter(options.rate);
   agent::ParameterStore parameters;
-  nn::EigenNetwork online(network, options.seed, options.train);
+  nn::TrainOptions train_options = options.train;
+  train_options.num_threads = detail::useful_threads(options.train.num_threads);
+  nn::EigenNetwork online(network, options.seed, train_options);
   agent::LearnerOptions learner_options = options.learner;
   learner_options.seed = options.seed;
   agent::Learner learner(online, replay, limiter, parameters, learner_options);
@@ -145,15 +199,17 @@ RunResult train(const Options& options, const nn::Network& architecture,
     actor_options.num_environments = options.num_actors * options.environments_per_actor;
     Environments environments({.count = options.environments_per_actor,
                                .seed = options.seed,
-                               .first_index = actor_options.first_index});
+                               .first_index = actor_options.first_index},
+                              make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
                                              sink, parameters, actor_options));
   }
 
   // Evaluation and progress.
-  auto evaluator = detail::make_evaluator<Environment>(options, network);
+  auto evaluator = detail::make_evaluator<Environment>(options, network, make);
   RunResult result;
   result.seed = options.seed;
+  result.target_return = target;
   Progress progress(options.quiet);
   std::uint64_t next_evaluation = options.evaluation_interval, version = 0;
   std::vector<float> played_parameters;
@@ -234,66 +290,87 @@ RunResult train(const Options& options, const nn::Network& architecture,
   return result;
 }
 
-/// Plays a saved network greedily and prints what it earned.
-template <env::Environment Environment>
-int evaluate(const Options& options) {
+/// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
+/// all episodes had ended.
+template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+int evaluate(const Options& options, const Make& make = {}) {
   const Clock::time_point start = Clock::now();
   const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
-  const env::Spec spec = Environment().spec();
+  const env::Spec spec = make(std::uint64_t{0}).spec();
+  spec.validate();
   const nn::Network expected =
       saved.network.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
   if (saved.network != expected) {
     throw FileError(options.evaluate, "network " + to_string(saved.network) + " does not fit " + spec.name +
                                           ", which needs " + to_string(expected));
   }
-  auto evaluator = detail::make_evaluator<Environment>(options, saved.network);
+  auto evaluator = detail::make_evaluator<Environment>(options, saved.network, make);
   evaluator.network().set_parameters(saved.parameters);
-  const agent::EvaluationResult played = evaluator.evaluate(1);
+  const agent::EvaluationResult played =
+      evaluator.evaluate(1, [&] { return seconds_since(start) >= options.max_seconds; });
   std::printf(
-      "evaluated: mean_return=%.1f episodes=%zu deviation=%.1f min=%.1f max=%.1f seconds=%.1f seed=%llu "
+      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s seconds=%.1f seed=%llu "
       "file=%s\n",
-      played.mean(), played.returns.size(), played.deviation(), played.min(), played.max(),
-      seconds_since(start), static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
-  return 0;
+      return_text(played.mean()).c_str(), played.returns.size(), return_text(played.deviation()).c_str(),
+      return_text(played.min()).c_str(), return_text(played.max()).c_str(), seconds_since(start),
+      static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
+  if (played.returns.size() == options.evaluation_episodes) return 0;
+  std::fflush(stdout);
+  std::fprintf(stderr, "error: %zu of %zu episodes did not end within --max-seconds %g\n",
+               options.evaluation_episodes - played.returns.size(), options.evaluation_episodes,
+               options.max_seconds);
+  return 1;
 }
 
 /// The whole program: trains, or plays a saved network with `--evaluate`. Prints progress and, as the last
-/// line, the result.
+/// line, the result. `make` as in `train`.
 ///
-/// Returns the exit code: 0 solved (or played); 1 not solved, or an error while running; 2 a bad option or
-/// file, before anything was begun; 128 + n when signal n ended the run. The network is saved in every case
-/// but the errors.
+/// Returns the exit code: 0 solved (or played, or trained for as long as asked where nothing counts as
+/// solved); 1 not solved, or an error while running; 2 a bad option or file, before anything was begun; 128 +
+/// n when signal n ended the run. The network is saved in every case but the errors; a file that was there is
+/// kept under another name.
 ///
 ///     int main(int argc, char** argv) {
 ///       const auto options = troop::apex::parse_options(argc, argv);
 ///       return troop::apex::run<troop::env::CartPole>(options, troop::nn::dueling_mlp({64, 64}));
 ///     }
-template <env::Environment Environment>
-int run(const Options& options, const nn::Network& architecture) {
+template <class Environment, class Make = detail::MakeDefault<Environment>>
+int run(const Options& options, const nn::Network& architecture, const Make& make = {}) {
+  static_assert(env::check_environment<Environment>());
   bool started = false;
   try {
     options.validate();
-    if (!options.evaluate.empty()) return evaluate<Environment>(options);
-    const nn::Network network = detail::check<Environment>(options, architecture);
+    if (!options.evaluate.empty()) return evaluate<Environment>(options, make);
+    const env::Spec spec = make(std::uint64_t{0}).spec();
+    const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
     if (!options.output.empty()) detail::require_writable(options.output);
+    if (!options.quiet)
+      for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
     started = true;
     const StopSignal signal;  // until the network is saved
-    const RunResult result = train<Environment>(options, architecture, signal);
+    const RunResult result = train<Environment>(options, architecture, make, signal);
+    std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
     const std::string last_line = to_string(result) + "\n";
     if (!options.output.empty()) {
+      std::string earlier;
       try {
+        earlier = keep_earlier_file(options.output);
         nn::save_network(options.output, network, result.parameters);
       } catch (const Error&) {
-        std::fputs(last_line.c_str(), stdout);
+        std::fputs(last_line.c_str(), out);
         throw;
       }
+      if (!options.quiet && !earlier.empty())
+        std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
       if (!options.quiet)
-        std::printf("%ssaved the network to %s; play it with --evaluate %s\n",
-                    result.signal ? "stopped by a signal: " : "", options.output.c_str(),
-                    options.output.c_str());
+        std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
+                     result.signal ? "stopped by a signal: " : "", options.output.c_str(),
+                     options.output.c_str());
     }
-    std::fputs(last_line.c_str(), stdout);
-    return result.solved ? 0 : result.signal != 0 ? 128 + result.signal : 1;
+    std::fputs(last_line.c_str(), out);
+    if (result.solved) return 0;
+    if (result.signal != 0) return 128 + result.signal;
+    return std::isnan(result.target_return) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s\n", error.what());

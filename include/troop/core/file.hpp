@@ -183,6 +183,29 @@ inline std::vector<std::byte> read_file(const std::string& path, std::size_t max
   return bytes;
 }
 
+/// Gives what is at `path` a second name, that of the first number that is free (network.troop becomes
+/// network.1.troop), so that a new file in its place does not destroy it. Returns that name; empty when there
+/// is nothing. Nobody ever sees `path` missing, except on file systems without hard links, where the file is
+/// renamed. Throws FileError with the path and the system's reason.
+///
+///     const std::string earlier = keep_earlier_file("network.troop");
+///     write_file_atomically("network.troop", bytes);
+inline std::string keep_earlier_file(const std::string& path) {
+  const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
+  const std::size_t dot = path.rfind('.');
+  const std::size_t stem = dot == std::string::npos || dot <= name ? path.size() : dot;
+  struct stat status {};
+  for (std::size_t number = 1; ::lstat(path.c_str(), &status) == 0; ++number) {
+    std::string kept = path.substr(0, stem) + "." + std::to_string(number) + path.substr(stem);
+    if (::link(path.c_str(), kept.c_str()) == 0) return kept;
+    if (errno == EEXIST) continue;
+    if (::lstat(kept.c_str(), &status) == 0) continue;
+    if (::rename(path.c_str(), kept.c_str()) == 0) return kept;
+    detail::throw_file_error(path, "cannot keep it as " + kept, errno);
+  }
+  return {};
+}
+
 /// Throws FileError, with the path and the reason, when `write_file_atomically` could not create a file
 /// there: for set-up, before hours of work whose result is to be written. Leaves nothing behind.
 inline void check_writable(const std::string& path) {

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <new>
@@ -28,9 +30,51 @@
 
 namespace troop {
 
-/// Bytes of physical memory of this machine.
-inline std::size_t physical_memory() noexcept {
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+namespace detail {
+
+/// The smallest number in the files `name` from `folder` / `path` up to `folder` itself; a file that is not
+/// there, or says "max", bounds nothing.
+inline std::size_t least_in_hierarchy(const std::filesystem::path& folder, const std::string& path,
+                                      const char* name) {
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  const auto look = [&](const std::filesystem::path& place) {
+    std::size_t bytes = 0;
+    if (std::ifstream(place / name) >> bytes) least = std::min(least, bytes);
+  };
+  std::filesystem::path place = folder;
+  look(place);
+  for (const auto& part : std::filesystem::path(path).relative_path()) look(place /= part);
+  return least;
+}
+
+/// Bytes that the process's control groups allow it, those above them included; the largest number where
+/// there are none. `root` holds proc/self/cgroup and sys/fs/cgroup.
+inline std::size_t cgroup_memory(const std::filesystem::path& root = "/") {
+  const std::filesystem::path folder = root / "sys/fs/cgroup";
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  std::ifstream groups(root / "proc/self/cgroup");  // lines HIERARCHY:CONTROLLERS:PATH
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    std::string controllers = line.substr(first, second - first + 1);
+    controllers.front() = controllers.back() = ',';
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,")
+      least = std::min(least, least_in_hierarchy(folder, path, "memory.max"));  // version 2
+    if (controllers.find(",memory,") != std::string::npos)
+      least = std::min(least, least_in_hierarchy(folder / "memory", path, "memory.limit_in_bytes"));
+  }
+  return least;
+}
+
+}  // namespace detail
+
+/// Bytes of memory that this process can have: the machine's physical memory, or less where a control group
+/// (a container, a systemd unit, a batch job) is allowed less. Reads a few small files: for set-up.
+inline std::size_t physical_memory() {
+  const std::size_t machine =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::min(machine, detail::cgroup_memory());
 }
 
 /// `count * bytes`, or InvalidArgument naming `field` when that is more than a process can address.
@@ -54,24 +98,13 @@ class Block {
   Block() = default;
 
   /// Throws Error, with the size, when the memory is not to be had.
-  explicit Block(std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    if (bytes < 2 * kHugePage) {
-      data_ = static_cast<std::byte*>(
-          std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
-      if (data_ == nullptr) fail();
-      std::memset(data_, 0, bytes);
-      return;
-    }
-    if (bytes > std::numeric_limits<std::size_t>::max() / 2) fail();  // rounding up would overflow
-    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
-    void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) fail();
-    map_ = map;
-    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
-                                         kHugePage);
-    madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
-  }
+  explicit Block(std::size_t bytes) : Block(bytes, 0) {}
+
+  /// A block of which only a part is going to be touched: the system is asked for addresses and not for the
+  /// promise of so much memory, so that the block may be larger than the machine's memory is. Where the
+  /// system promises all or nothing (Linux with vm.overcommit_memory=2, or a limit on addresses) it must fit
+  /// all the same.
+  static Block reserve(std::size_t bytes) { return Block(bytes, MAP_NORESERVE); }
 
   /// A block in a new file, of which memory holds what is used often. The name is removed as soon as the file
   /// is open, so that its space is free when the block goes or the process ends, however it ends.
@@ -127,6 +160,25 @@ class Block {
   }
 
  private:
+  Block(std::size_t bytes, int flags) : bytes_(bytes) {
+    if (bytes == 0) return;
+    if (bytes < 2 * kHugePage) {
+      data_ = static_cast<std::byte*>(
+          std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+      if (data_ == nullptr) fail();
+      std::memset(data_, 0, bytes);
+      return;
+    }
+    if (bytes > std::numeric_limits<std::size_t>::max() / 2) fail();  // rounding up would overflow
+    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+    void* map = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (map == MAP_FAILED) fail();
+    map_ = map;
+    data_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(map) + kHugePage - 1) / kHugePage *
+                                         kHugePage);
+    madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE);
+  }
+
   void swap(Block& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(map_, other.map_);

@@ -28,7 +28,9 @@ struct Spec {
   DType observation_dtype = DType::f32;        ///< f32, or u8 for images
   std::vector<std::size_t> observation_shape;  ///< row-major, outermost first: {84, 84, 4}
   std::int32_t num_actions = 0;                ///< at least 1
-  std::uint64_t max_episode_steps = 0;         ///< the environment truncates after these; 0: it never does
+  /// VectorEnvironment truncates an episode after these steps, so that the environment need not; 0: never,
+  /// and an evaluation lasts until every episode has ended by itself.
+  std::uint64_t max_episode_steps = 0;
   double return_to_solve = std::numeric_limits<double>::quiet_NaN();  ///< mean return; NaN: not defined
 
   /// Elements of one observation: the product of its shape.
@@ -140,7 +142,8 @@ concept HasStep = requires(E& environment, std::int32_t action, std::span<typena
 ///   decides the whole episode, given the actions: nothing is left over from the episode before.
 /// - `step` makes one step and writes the observation *after* it, also when the episode ended by it: that
 ///   final observation is what a truncated episode bootstraps from. It does not reset by itself; nobody calls
-///   it before the first `reset` or after an end. An action out of range throws InvalidArgument.
+///   it before the first `reset` or after an end. An action out of range throws InvalidArgument. Rewards and
+///   observations are finite numbers.
 /// - `observation` holds spec().observation_size() elements, row-major, and belongs to the caller; all of it
 ///   is written, and none of it is read.
 ///

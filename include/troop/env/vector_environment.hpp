@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -35,11 +37,20 @@ struct VectorOptions {
 /// Its episodes therefore depend on its index in the run and on its actions, not on how many others there are
 /// or in which process they live.
 ///
+/// An episode that has made spec().max_episode_steps steps is truncated and the next one started, whether the
+/// environment itself says so or not; it may also end an episode earlier. (In Gymnasium this is the wrapper
+/// TimeLimit.)
+///
+/// A reward or an element of a float observation that is NaN or infinite is refused with an InvalidArgument
+/// that names the environment (its stream and its index in the run), the step of its episode and the element:
+/// a network that has learnt from one is lost.
+///
 /// Memory: per environment E itself, two observations and about 70 bytes. `step` costs `count` steps of E and
-/// some 2 ns of bookkeeping each; a copy of one observation and a reset come on top where an episode ends. It
-/// does not allocate and, given actions in range, does not throw unless E does: such an exception leaves the
-/// environments at different steps, so `reset()` before going on. Not thread-safe: one thread at a time; for
-/// more threads, give each a vector of its own with its own `first_index`.
+/// some 2 ns of bookkeeping each, and a look at each float of the observations; a copy of one observation and
+/// a reset come on top where an episode ends. It does not allocate and, given actions in range, does not
+/// throw unless E does or gives such a number: the exception leaves the environments at different steps, so
+/// `reset()` before going on. Not thread-safe: one thread at a time; for more threads, give each a vector of
+/// its own with its own `first_index`.
 ///
 ///     troop::env::VectorEnvironment<CartPole> environments({.count = 8, .seed = 1});
 ///     choose(environments.observations(), actions);                        // [8, 4] -> [8]
@@ -52,9 +63,11 @@ class VectorEnvironment {
   using Scalar = typename E::Scalar;
 
   /// Makes environment i as `make(first_index + i)`. Throws InvalidArgument for a count of 0, for a spec that
-  /// is not valid or has not Scalar's dtype, and for environments of different observations or actions.
+  /// is not valid or has not Scalar's dtype, and for environments of different observations, actions or limits
+  /// of steps.
   template <std::invocable<std::uint64_t> Make>
-  VectorEnvironment(const VectorOptions& options, Make make) {
+  VectorEnvironment(const VectorOptions& options, Make make)
+      : stream_(options.stream), first_index_(options.first_index) {
     require(options.count >= 1, "count", options.count, "at least 1");
     environments_.reserve(options.count);
     streams_.reserve(options.count);
@@ -96,6 +109,7 @@ class VectorEnvironment {
     std::fill(truncated_.begin(), truncated_.end(), std::uint8_t{0});
     finished_.clear();
     for (std::size_t i = 0; i < size(); ++i) start_episode(i);
+    require_finite();
   }
 
   /// One step of every environment, `actions[i]` in environment i. Throws InvalidArgument, before any
@@ -106,12 +120,15 @@ class VectorEnvironment {
     for (std::size_t i = 0; i < environments_.size(); ++i) {
       const StepResult result = environments_[i].step(actions[i], row(i));
       rewards_[i] = result.reward;
-      terminated_[i] = result.terminated;
-      truncated_[i] = result.truncated && !result.terminated;
       returns_[i] += static_cast<double>(result.reward);
       ++lengths_[i];
-      if (result.terminated || result.truncated) finish_episode(i);
+      const bool truncated =
+          result.truncated || lengths_[i] == spec_.max_episode_steps;  // 0 is never reached
+      terminated_[i] = result.terminated;
+      truncated_[i] = truncated && !result.terminated;
+      if (result.terminated || truncated) finish_episode(i);
     }
+    require_finite();
   }
 
   MatrixView<const Scalar> observations() const noexcept { return {observations_.data(), size(), columns_}; }
@@ -147,9 +164,43 @@ class VectorEnvironment {
   }
 
   void finish_episode(std::size_t i) {
+    require_finite(i);
     finished_.push_back({i, returns_[i], lengths_[i]});
     std::ranges::copy(row(i), final_observations_.begin() + static_cast<std::ptrdiff_t>(i * columns_));
     start_episode(i);
+  }
+
+  /// Looks at the bits, so that whole vectors are compared at once.
+  static bool all_finite(std::span<const float> values) noexcept {
+    constexpr std::uint32_t exponent = 0x7f800000u;
+    std::uint32_t found = 0;
+    for (const float value : values)
+      found |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & exponent) == exponent);
+    return found == 0;
+  }
+  static bool all_finite(std::span<const std::uint8_t>) noexcept { return true; }
+
+  /// Throws unless all rewards and observations are finite. One pass over all of them is cheaper than one
+  /// over each row.
+  void require_finite() const {
+    if (all_finite(rewards()) && all_finite(std::span<const Scalar>(observations_))) [[likely]]
+      return;
+    for (std::size_t i = 0; i < size(); ++i) require_finite(i);
+  }
+
+  void require_finite(std::size_t i) const {
+    if (!std::isfinite(rewards_[i])) refuse(i, "reward", rewards_[i]);
+    const std::span<const Scalar> values = observations().row_span(i);
+    if (all_finite(values)) return;
+    std::size_t k = 0;
+    while (all_finite(values.subspan(k, 1))) ++k;
+    refuse(i, "observation[" + std::to_string(k) + "]", static_cast<float>(values[k]));
+  }
+
+  [[noreturn]] void refuse(std::size_t i, const std::string& what, float value) const {
+    throw InvalidArgument(spec_.name + ", " + stream_ + " " + std::to_string(first_index_ + i) + ", step " +
+                              std::to_string(lengths_[i]) + " of its episode: " + what,
+                          std::isnan(value) ? "nan" : std::to_string(value), "a finite number");
   }
 
   void check(std::span<const std::int32_t> actions) const {
@@ -173,8 +224,12 @@ class VectorEnvironment {
                 ", as in environments[0]");
     require(other.num_actions == spec_.num_actions, field + ".num_actions", other.num_actions,
             std::to_string(spec_.num_actions) + ", as in environments[0]");
+    require(other.max_episode_steps == spec_.max_episode_steps, field + ".max_episode_steps",
+            other.max_episode_steps, std::to_string(spec_.max_episode_steps) + ", as in environments[0]");
   }
 
+  std::string stream_;
+  std::uint64_t first_index_ = 0;
   std::vector<E> environments_;
   std::vector<Random> streams_;
   Spec spec_;

@@ -12,10 +12,12 @@
 
 #include <troop/core/error.hpp>
 #include <troop/core/memory.hpp>
+#include <troop/core/random.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
 #include <troop/fwd.hpp>
 #include <troop/replay/detail/power.hpp>
+#include <troop/replay/replay_options.hpp>
 
 namespace troop {
 
@@ -46,10 +48,10 @@ class BatchItems {
   }
 
  protected:
-  template <class Storage>
-  void prepare(const Storage& storage, std::size_t count) {
-    if (array_ == nullptr || array_->layout() != storage.layout())
-      array_ = std::make_unique<RecordArray>(storage.layout());
+  template <class Replay>
+  void prepare(const Replay& replay, std::size_t count) {
+    if (array_ == nullptr || array_->layout() != replay.layout())
+      array_ = std::make_unique<RecordArray>(replay.layout());
     array_->resize(count);
   }
   Element* items() noexcept { return array_->data(); }
@@ -68,8 +70,10 @@ requires(!kIsFlat<Record>) class BatchItems<Record> {
   std::span<const Element> records() const noexcept { return items_; }
 
  protected:
-  template <class Storage>
-  void prepare(const Storage&, std::size_t count) {
+  /// The objects of the batch before are let go here, not under the lock of a replay.
+  template <class Replay>
+  void prepare(const Replay&, std::size_t count) {
+    items_.clear();
     items_.resize(count);
   }
   Element* items() noexcept { return items_.data(); }
@@ -95,6 +99,15 @@ inline void weigh(std::span<const double> probabilities, double smallest, double
 
 }  // namespace detail
 
+/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one
+/// shard fills of a batch.
+template <class Element>
+struct DrawTarget {
+  std::span<Key> keys;
+  std::span<double> probabilities;
+  Element* records = nullptr;  ///< bytes of adjacent records, or pointers to objects, null before
+};
+
 /// What `sample` fills. May be used again and again; memory grows to the largest batch and stays.
 template <class Record>
 class Batch : public detail::BatchItems<Record> {
@@ -111,25 +124,29 @@ class Batch : public detail::BatchItems<Record> {
   template <class>
   friend class ShardedReplay;
 
-  template <class Storage>
-  void prepare_all(const Storage& storage, std::size_t count) {
-    this->prepare(storage, count);
+  static constexpr std::size_t kMaxSize = std::size_t{1} << 24;
+
+  /// `sample` of a replay.
+  template <class Replay>
+  void fill(Replay& replay, std::size_t count, const SampleOptions& options, Random& random) {
+    require(count >= 1 && count <= kMaxSize, "count", count, "an integer from 1 to 2^24");
+    options.validate();
+    this->prepare(replay, count);
     keys.resize(count);
     probabilities.resize(count);
     weights.resize(count);
     parts_.resize(count);
+    const bool stratified = options.draws == Draws::stratified;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double part = random.uniform();
+      parts_[i] = stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
+    }
+    const double smallest =
+        replay.draw(parts_, random, DrawTarget<typename Batch::Element>{keys, probabilities, this->items()});
+    detail::weigh(probabilities, smallest, options.beta, weights);
   }
 
   std::vector<double> parts_;  // where the draws fall
-};
-
-/// A place for draws in somebody else's memory: one key, one probability and one record for each. What one
-/// shard fills of a batch.
-template <class Element>
-struct DrawTarget {
-  std::span<Key> keys;
-  std::span<double> probabilities;
-  Element* records = nullptr;  ///< bytes of adjacent records, or pointers to objects
 };
 
 }  // namespace troop

@@ -26,6 +26,7 @@
 #include <troop/replay/array_storage.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/detail/power.hpp>
+#include <troop/replay/detail/priorities.hpp>
 #include <troop/replay/detail/slots.hpp>
 #include <troop/replay/detail/timed_mutex.hpp>
 #include <troop/replay/removers.hpp>
@@ -78,14 +79,16 @@ class PrioritizedReplay {
   static_assert(
       kFlat || !ReplayStorage<Storage>,
       "Record is no trivially copyable aggregate: give the replay a HeapStorage<Record> as Storage");
+  static_assert(!kFlat || !ObjectStorage<Storage>,
+                "Record is a trivially copyable aggregate: give the replay an ArrayStorage as Storage");
   static_assert(
       !kFlat || ReplayStorage<Storage>,
       "Storage must have Options, layout(), capacity(), write, noexcept gather and prefetch, and format, "
       "save, validate and load for snapshots");
-  static_assert(
-      kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
-      "Storage must have Options, capacity(), noexcept exchange and gather, release, and format, save, "
-      "validate and load for snapshots");
+  static_assert(kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
+                "Storage must have Options, Item, capacity(), noexcept exchange and gather, and static "
+                "format, save and "
+                "load for snapshots");
   static_assert(
       ReplaySampler<Sampler>,
       "Sampler must be constructible from ReplayOptions and have kTakesPowers, set, set_range, fill, total, "
@@ -98,6 +101,8 @@ class PrioritizedReplay {
   using Policies = ReplayPolicies<Storage, Remover>;
   /// What a record is drawn into: bytes, or a shared pointer to an object.
   using Element = typename SampledBatch::Element;
+  /// Whether several such replays can be drawn from as one: see the sampler.
+  static constexpr bool kDivisible = detail::kIsDivisible<Sampler>;
 
   /// Records of a type known at compile time. Throws InvalidArgument for bad options, Error when the memory
   /// is not to be had.
@@ -129,7 +134,7 @@ class PrioritizedReplay {
   /// LayoutMismatch when the records are not of the replay's layout; then nothing was added.
   Key add(const BatchView& records, std::span<const float> priorities) requires(kFlat) {
     if (&records.layout() != &layout()) records.layout().require_equal(layout());
-    require_as_many(priorities.size(), records.size(), "records");
+    detail::require_as_many(priorities.size(), records.size(), "records");
     const Powers powers(*this, priorities);
     return large_records_.empty() ? add_small(records, powers) : add_large(records, powers);
   }
@@ -138,24 +143,20 @@ class PrioritizedReplay {
     return add(BatchView(layout(), records.data(), records.size()), priorities);
   }
 
-  /// Adds objects, which are copied. Their copies are made, and those that they displace destroyed, outside
-  /// the lock.
+  /// Adds objects, which are copied. Copies are made, and objects that are evicted destroyed, outside the
+  /// lock; if a copy throws, nothing was added.
   Key add(std::span<const Record> records, std::span<const float> priorities) requires(!kFlat) {
     std::vector<Element> items;
     items.reserve(records.size());
     for (const Record& record : records) items.push_back(std::make_shared<const Record>(record));
-    return add(std::span<const Element>(items), priorities);
+    return add_objects(items, priorities);
   }
 
   /// Adds objects that the caller and the replay share from now on. Throws InvalidArgument for a null
   /// pointer.
   Key add(std::span<const Element> records, std::span<const float> priorities) requires(!kFlat) {
-    require_as_many(priorities.size(), records.size(), "records");
-    for (std::size_t i = 0; i < records.size(); ++i)
-      require(records[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
-    const Powers powers(*this, priorities);
     std::vector<Element> items(records.begin(), records.end());
-    return add_small(std::span(items), powers);
+    return add_objects(items, priorities);
   }
 
   /// Adds a batch at the running maximum: the greatest priority that was ever given here, 1 before the first
@@ -174,22 +175,16 @@ class PrioritizedReplay {
   Key add(const Record& record, float priority) requires(!kDynamic) {
     return add(std::span(&record, 1), std::span(&priority, 1));
   }
+  Key add(const Element& record, float priority) requires(!kFlat) {
+    return add(std::span(&record, 1), std::span(&priority, 1));
+  }
 
   /// Draws `count` items into `batch`, each with its probability, whatever was drawn before.
   ///
   /// Throws InvalidArgument for a count of 0 or a bad beta, EmptyReplay when no item has a positive priority;
   /// what the batch holds is then unspecified.
   void sample(std::size_t count, const SampleOptions& options, Random& random, Batch<Record>& batch) {
-    require(count >= 1 && count <= kMaxBatch, "count", count, "an integer from 1 to 2^24");
-    options.validate();
-    batch.prepare_all(storage_, count);
-    const bool stratified = options.draws == Draws::stratified;
-    for (std::size_t i = 0; i < count; ++i) {
-      const double part = random.uniform();
-      batch.parts_[i] = stratified ? (static_cast<double>(i) + part) / static_cast<double>(count) : part;
-    }
-    const double smallest = draw(batch.parts_, random, {batch.keys, batch.probabilities, batch.items()});
-    detail::weigh(batch.probabilities, smallest, options.beta, batch.weights);
+    batch.fill(*this, count, options, random);
   }
 
   Batch<Record> sample(std::size_t count, const SampleOptions& options, Random& random) {
@@ -203,7 +198,8 @@ class PrioritizedReplay {
   /// parts. `random` serves draws that have to be repeated.
   ///
   /// Returns the smallest probability, from which the greatest weight follows: of all items that can be drawn
-  /// with WeightNormalizer::replay, else of those that were drawn. Throws EmptyReplay when there are none.
+  /// with WeightNormalizer::replay, else of those that were drawn, 1 for no parts. Throws EmptyReplay when no
+  /// item can be.
   double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
     auto& scratch = of_this_thread<DrawScratch>();
     scratch.slots.resize(parts.size());
@@ -224,8 +220,9 @@ class PrioritizedReplay {
       statistics_.samples += parts.size();
     }
     if (large) copy_large(slots, random, target);
-    if (options_.normalizer == WeightNormalizer::batch)
-      for (const double probability : target.probabilities) smallest = std::min(smallest, probability);
+    // With WeightNormalizer::replay too: what was drawn again may be less probable than all that was there
+    // before.
+    for (const double probability : target.probabilities) smallest = std::min(smallest, probability);
     return smallest;
   }
 
@@ -235,7 +232,7 @@ class PrioritizedReplay {
   /// Throws InvalidArgument when the numbers differ, a priority is not allowed, or a key was never given;
   /// then nothing was applied.
   std::size_t update(std::span<const Key> keys, std::span<const float> priorities) {
-    require_as_many(priorities.size(), keys.size(), "keys");
+    detail::require_as_many(priorities.size(), keys.size(), "keys");
     Powers powers(*this, priorities);
     const std::lock_guard lock(mutex_);
     if (!keys.empty()) {
@@ -255,13 +252,15 @@ class PrioritizedReplay {
 
   /// Evicts items beyond the soft capacity and returns how many. Ape-X calls it every 100 learner steps.
   std::size_t trim() {
+    constexpr bool kAtOnce = kRing && kFlat;
     std::size_t trimmed = 0;
     while (true) {
+      Evicted evicted;
       const std::lock_guard lock(mutex_);
       const std::size_t held = slots_.size();
       const std::size_t excess = held > options_.soft_capacity ? held - options_.soft_capacity : 0;
-      const std::size_t count = kRing ? excess : std::min(excess, kTrimAtOnce);
-      evict(count);
+      const std::size_t count = kAtOnce ? excess : std::min(excess, kTrimAtOnce);
+      evict(count, evicted);
       statistics_.trimmed += count;
       trimmed += count;
       if (count == excess) return trimmed;
@@ -270,14 +269,33 @@ class PrioritizedReplay {
 
   /// Evicts everything. Keys go on from where they were.
   void clear() {
+    Evicted evicted;
     const std::lock_guard lock(mutex_);
-    evict_all();
+    evict_all(evicted);
   }
 
-  /// What an item gets that is added without a priority.
-  float max_priority() const {
+  /// Throws InvalidArgument for the first priority that `add` and `update` would refuse. Takes no lock.
+  void check_priorities(std::span<const float> priorities) const {
+    detail::check_priorities(priorities, exponent());
+  }
+
+  /// The greatest priority that was ever given, `before_first` before the first: what an item gets that is
+  /// added without a priority.
+  float max_priority(float before_first = 1.0f) const {
     const std::lock_guard lock(mutex_);
-    return max_priority_ > 0.0f ? max_priority_ : 1.0f;
+    return max_priority_ > 0.0f ? max_priority_ : before_first;
+  }
+
+  /// What probabilities are relative to: 0 when nothing can be drawn.
+  double total_priority() const {
+    const std::lock_guard lock(mutex_);
+    return sampler_.total();
+  }
+
+  /// The key of the next item.
+  Key next_key() const {
+    const std::lock_guard lock(mutex_);
+    return slots_.next_key();
   }
 
   ReplayStatistics statistics() const {
@@ -306,11 +324,15 @@ class PrioritizedReplay {
 
   using Slots = std::conditional_t<kRing, detail::RingSlots, detail::TableSlots>;
 
-  static constexpr std::size_t kMaxBatch = std::size_t{1} << 24;
   /// Bytes from which records are copied outside the tree's lock.
   static constexpr std::size_t kLargeRecord = 1024;
   static constexpr std::size_t kStripes = 64;
-  static constexpr std::size_t kTrimAtOnce = 256;  // items that are chosen one by one under one lock
+  /// Items that are chosen one by one, or whose objects are let go, under one lock.
+  static constexpr std::size_t kTrimAtOnce = 256;
+
+  /// Objects that were evicted. Stands before the lock, so that they are destroyed after it.
+  struct Nothing {};
+  using Evicted = std::conditional_t<kFlat, Nothing, std::vector<Element>>;
 
   /// Guards the slots of large records. Adjacent slots share a stripe in groups of 16, so that a writer,
   /// which fills adjacent slots, and a sampler, which reads scattered ones, seldom meet.
@@ -346,50 +368,12 @@ class PrioritizedReplay {
     Powers(const PrioritizedReplay& replay, std::span<const float> given)
         : scratch(of_this_thread<Scratch>()), priorities(given) {
       scratch.values.resize(given.size());
-      const double alpha = Sampler::kTakesPowers ? replay.options_.alpha : 1.0;
-      constexpr std::size_t kChunk = detail::kPowersAtOnce;
-      double powers[kChunk];
-      bool refused = false;
-      for (std::size_t first = 0; first < given.size(); first += kChunk) {
-        const std::size_t count = std::min(kChunk, given.size() - first);
-        const float* priority = given.data() + first;
-        float* value = scratch.values.data() + first;
-        if (alpha == 1.0) {
-          std::copy_n(priority, count, powers);
-        } else {
-          detail::powers(given.subspan(first, count), alpha, powers);
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-          refused |= !(priority[i] >= 0.0f) | !(priority[i] <= kLargest) |
-                     ((priority[i] > 0.0f) & (powers[i] > double{kLargest}));
-          const double power = std::min(std::max(powers[i], double{kSmallest}), double{kLargest});
-          value[i] = priority[i] > 0.0f ? static_cast<float>(power) : 0.0f;
-          greatest = priority[i] > greatest ? priority[i] : greatest;
-        }
-      }
-      if (refused) refuse_one(given, alpha);
+      if (detail::raise_priorities(given, replay.exponent(), scratch.values.data(), greatest)) return;
+      replay.check_priorities(given);
+      throw Error("a priority was refused and then not found");
     }
 
     std::span<const float> values() const noexcept { return scratch.values; }
-
-    static constexpr float kSmallest = std::numeric_limits<float>::min();
-    static constexpr float kLargest = std::numeric_limits<float>::max();
-
-    /// Names the first priority that is not allowed.
-    [[noreturn]] static void refuse_one(std::span<const float> priorities, double alpha) {
-      for (std::size_t i = 0; i < priorities.size(); ++i) {
-        const float priority = priorities[i];
-        if (!(priority >= 0.0f) || !(priority <= kLargest))
-          refuse(i, priority, "a finite number that is not negative");
-        if (priority > 0.0f && detail::power(priority, alpha) > static_cast<double>(kLargest)) {
-          refuse(i, priority, "a number whose power alpha is finite in single precision");
-        }
-      }
-      throw Error("a priority was refused and then not found");
-    }
-    [[noreturn]] static void refuse(std::size_t i, float priority, const char* expected) {
-      throw InvalidArgument("priorities[" + std::to_string(i) + "]", detail::to_text(priority), expected);
-    }
 
     Scratch& scratch;
     std::span<const float> priorities;
@@ -437,11 +421,8 @@ class PrioritizedReplay {
     }
   }
 
-  static void require_as_many(std::size_t priorities, std::size_t wanted, const char* of_what) {
-    if (priorities == wanted) return;
-    throw InvalidArgument("number of priorities", std::to_string(priorities),
-                          std::to_string(wanted) + ", one for each of the " + of_what);
-  }
+  /// Of the priorities, as the sampler takes them.
+  double exponent() const noexcept { return Sampler::kTakesPowers ? options_.alpha : 1.0; }
 
   void prefetch(std::span<const std::size_t> slots) const noexcept {
     if constexpr (kFlat)
@@ -468,9 +449,9 @@ class PrioritizedReplay {
       const typename Slots::Newest newest(slots_);
       const Key oldest = slots_.oldest_key();
       for (std::size_t i = 0; i < keys.size(); ++i) {
-        if (keys[i] < oldest) continue;
-        scratch.slots[live] = newest.slot_of(keys[i]);
-        scratch.values[live++] = scratch.values[i];
+        scratch.slots[live] = newest.slot_of(keys[i]);  // of no meaning for a key that is gone
+        scratch.values[live] = scratch.values[i];
+        live += keys[i] >= oldest;
       }
     } else {
       scratch.priorities.resize(keys.size());
@@ -486,11 +467,12 @@ class PrioritizedReplay {
   }
 
   /// Evicts `count` items, as the remover chooses.
-  void evict(std::size_t count) {
+  void evict(std::size_t count, Evicted& evicted) {
+    make_room(evicted, count);
     if constexpr (kRing) {
       slots_.for_runs(slots_.oldest_key(), count, [&](std::size_t slot, std::size_t, std::size_t run) {
         sampler_.fill(slot, run, 0.0f);
-        release(slot, run);
+        take_out(slot, run, evicted);
       });
       slots_.drop(count);
     } else {
@@ -499,24 +481,32 @@ class PrioritizedReplay {
         sampler_.fill(slot, 1, 0.0f);
         remover_.erase(slot);
         slots_.erase(slot);
-        release(slot, 1);
+        take_out(slot, 1, evicted);
       }
     }
   }
 
-  void evict_all() {
+  void evict_all(Evicted& evicted) {
     if constexpr (kRing) {
-      evict(slots_.size());
+      evict(slots_.size(), evicted);
     } else {
+      make_room(evicted, options_.capacity);
       sampler_.fill(0, options_.capacity, 0.0f);
       remover_.clear();
       slots_.clear(slots_.next_key());
-      release(0, options_.capacity);
+      take_out(0, options_.capacity, evicted);
     }
   }
 
-  void release(std::size_t slot, std::size_t count) {
-    if constexpr (!kFlat) storage_.release(slot, count);
+  static void make_room(Evicted& evicted, std::size_t count) {
+    if constexpr (!kFlat) evicted.reserve(evicted.size() + count);
+  }
+  void take_out(std::size_t slot, std::size_t count, Evicted& evicted) noexcept {
+    if constexpr (!kFlat) {
+      const std::size_t before = evicted.size();
+      evicted.resize(before + count);
+      storage_.exchange(slot, std::span(evicted).subspan(before));
+    }
   }
 
   void store(std::size_t slot, const BatchView& records, std::size_t first, std::size_t count) {
@@ -525,6 +515,15 @@ class PrioritizedReplay {
   void store(std::size_t slot, std::span<Element> items, std::size_t first,
              std::size_t count) requires(!kFlat) {
     storage_.exchange(slot, items.subspan(first, count));
+  }
+
+  /// Leaves in `items` what they displaced.
+  Key add_objects(std::vector<Element>& items, std::span<const float> priorities) requires(!kFlat) {
+    detail::require_as_many(priorities.size(), items.size(), "records");
+    for (std::size_t i = 0; i < items.size(); ++i)
+      require(items[i] != nullptr, "records[" + std::to_string(i) + "]", "null", "a pointer to an object");
+    const Powers powers(*this, priorities);
+    return add_small(std::span(items), powers);
   }
 
   template <class Records>
@@ -672,7 +671,7 @@ template <class Record, class Storage, class Sampler, class Remover>
 PriorityHistogram PrioritizedReplay<Record, Storage, Sampler, Remover>::priority_histogram() const {
   constexpr std::size_t kPiece = 4096;
   constexpr int kLowest = -150, kHighest = 150;
-  const double exponent = Sampler::kTakesPowers && options_.alpha > 0.0 ? 1.0 / options_.alpha : 1.0;
+  const double exponent = this->exponent() > 0.0 ? 1.0 / this->exponent() : 1.0;
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(kHighest - kLowest + 1));
   std::vector<float> values(kPiece);
   std::size_t items = 0, positive = 0;

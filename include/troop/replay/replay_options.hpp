@@ -2,6 +2,7 @@
 /// What a replay and its samples are told, and what a replay tells about itself.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -76,6 +77,25 @@ struct ReplayStatistics {
   std::uint64_t stale_updates = 0;  ///< priorities for items that were gone already
   std::uint64_t lock_waits = 0;     ///< calls that found the replay's lock taken
   double lock_wait_seconds = 0.0;   ///< how long these waited, all together
+
+  /// Of two replays together.
+  ReplayStatistics& operator+=(const ReplayStatistics& other) {
+    size += other.size;
+    capacity += other.capacity;
+    soft_capacity += other.soft_capacity;
+    total_priority += other.total_priority;
+    max_priority = std::max(max_priority, other.max_priority);
+    inserts += other.inserts;
+    evictions += other.evictions;
+    trimmed += other.trimmed;
+    samples += other.samples;
+    redraws += other.redraws;
+    updates += other.updates;
+    stale_updates += other.stale_updates;
+    lock_waits += other.lock_waits;
+    lock_wait_seconds += other.lock_wait_seconds;
+    return *this;
+  }
 };
 
 /// How many items have a priority in [2^exponent, 2^(exponent + 1)), one entry for each exponent from the
@@ -87,6 +107,20 @@ struct PriorityHistogram {
   };
   std::vector<Bin> bins;
   std::uint64_t zeros = 0;
+
+  /// Of two replays together.
+  PriorityHistogram& operator+=(const PriorityHistogram& other) {
+    zeros += other.zeros;
+    if (other.bins.empty()) return *this;
+    if (bins.empty()) bins.push_back({other.bins.front().exponent, 0});
+    while (bins.front().exponent > other.bins.front().exponent)
+      bins.insert(bins.begin(), {bins.front().exponent - 1, 0});
+    while (bins.back().exponent < other.bins.back().exponent) bins.push_back({bins.back().exponent + 1, 0});
+    const int lowest = bins.front().exponent;
+    for (const Bin& bin : other.bins)
+      bins[static_cast<std::size_t>(bin.exponent - lowest)].count += bin.count;
+    return *this;
+  }
 };
 
 }  // namespace troop

@@ -32,6 +32,10 @@ namespace troop {
 ///
 /// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory
 /// may be taken.
+///
+/// A sampler may say `static constexpr bool kDivisible = true`: items that are divided among several samplers
+/// are drawn with the same probabilities as by one, when each draw goes to one of them in proportion to
+/// `total()`. A ShardedReplay needs that.
 template <class S>
 concept ReplaySampler = std::constructible_from<S, const ReplayOptions&> &&
     requires(S& sampler, const S& constant, std::size_t slot, float value, std::span<const std::size_t> slots,
@@ -53,6 +57,7 @@ class ProportionalSampler {
  public:
   static constexpr std::string_view kName = "proportional";
   static constexpr bool kTakesPowers = true;
+  static constexpr bool kDivisible = true;
 
   explicit ProportionalSampler(const ReplayOptions& options) : tree_(options.capacity) {
     if (options.normalizer == WeightNormalizer::replay) extremes_.emplace(options.capacity);
@@ -93,6 +98,11 @@ class ProportionalSampler {
 };
 
 namespace detail {
+
+template <class Sampler>
+inline constexpr bool kIsDivisible = requires {
+  requires Sampler::kDivisible;
+};
 
 /// Keeps which slots have a value above 0 in a set of slots.
 template <class Set>
@@ -137,6 +147,7 @@ class Membership {
 class UniformSampler : public detail::Membership<detail::SlotSet> {
  public:
   static constexpr std::string_view kName = "uniform";
+  static constexpr bool kDivisible = true;
 
   explicit UniformSampler(const ReplayOptions& options) : Membership(options.capacity) {}
 

@@ -26,6 +26,7 @@
 #include <troop/replay/detail/snapshot_access.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
+#include <troop/replay/sharded_replay.hpp>
 
 namespace troop {
 
@@ -252,7 +253,11 @@ class SnapshotCodec<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
       for (std::size_t i = 1; i < count; ++i)
         if (items.keys[i] != items.keys[0] + i) throw Error("keys that do not follow each other");
     const auto records = reader.bytes(reader.left());
-    replay.storage().validate(count, records);
+    if constexpr (Access::kFlat) {
+      replay.storage().validate(count, records);
+    } else {
+      Storage::load(count, records);
+    }
     items.records.assign(records.begin(), records.end());
   }
 };
@@ -491,6 +496,29 @@ void load_snapshot(const std::string& path, PrioritizedReplay<Record, Storage, S
   using Replay = PrioritizedReplay<Record, Storage, Sampler, Remover>;
   Replay* const one = &replay;
   detail::load_replays<Replay>(path, std::span(&one, 1), companions, options);
+}
+
+/// The same for a sharded replay whose shards are all of this process: one file, shard after shard. Of a
+/// replay in use, each shard is saved as it was when its own turn came. To be loaded into as many shards, in
+/// the same order: a key says which shard it belongs to.
+template <class Record, class Storage, class Sampler, class Remover>
+Outcome save_snapshot(const std::string& path,
+                      const ShardedReplay<PrioritizedReplay<Record, Storage, Sampler, Remover>>& replay,
+                      const SnapshotCompanions& companions = {}, const SnapshotOptions& options = {}) {
+  using Replay = PrioritizedReplay<Record, Storage, Sampler, Remover>;
+  std::vector<const Replay*> shards;
+  for (const auto& shard : replay.shards()) shards.push_back(shard.get());
+  return detail::save_replays<Replay>(path, shards, companions, options);
+}
+
+template <class Record, class Storage, class Sampler, class Remover>
+void load_snapshot(const std::string& path,
+                   ShardedReplay<PrioritizedReplay<Record, Storage, Sampler, Remover>>& replay,
+                   const SnapshotCompanions& companions = {}, const SnapshotOptions& options = {}) {
+  using Replay = PrioritizedReplay<Record, Storage, Sampler, Remover>;
+  std::vector<Replay*> shards;
+  for (const auto& shard : replay.shards()) shards.push_back(shard.get());
+  detail::load_replays<Replay>(path, shards, companions, options);
 }
 
 /// What the file says about itself, without its items. Throws FileError as `load_snapshot` does.

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,25 +45,30 @@ concept ReplayStorage = std::default_initializable<typename S::Options> &&
   storage.load(slots, bytes);
 };
 
-/// The same for items that are objects of type `S::Item` behind shared pointers: `exchange(slot, items)`
-/// stores the items of a span into adjacent slots and leaves there what was in them, to be destroyed by the
-/// caller; `release` forgets the items of adjacent slots.
+/// `capacity` slots of shared pointers to objects of type `S::Item`, made by `S(capacity, options)`.
+///
+/// - `exchange(slot, items)` swaps pointers, null ones too, with those of adjacent slots; `gather(slots,
+///   items)` copies the pointers of any slots over null ones. Neither destroys an object, for both are called
+///   under the replay's lock.
+/// - For snapshots, outside of that lock: `S::save(items, bytes)` appends an encoding of objects,
+///   `S::load(count, bytes)` returns pointers to `count` objects or throws Error; `S::format()` names the
+///   encoding.
 template <class S>
 concept ObjectStorage = std::default_initializable<typename S::Options> &&
     std::constructible_from<S, std::size_t, const typename S::Options&> &&
     requires(S& storage, const S& constant, std::size_t slot,
-             std::span<std::shared_ptr<const typename S::Item>> items, std::span<const std::size_t> slots,
-             std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+             std::span<std::shared_ptr<const typename S::Item>> items,
+             std::span<const std::shared_ptr<const typename S::Item>> saved,
+             std::span<const std::size_t> slots, std::vector<std::byte>& out,
+             std::span<const std::byte> bytes) {
   { constant.capacity() } -> std::same_as<std::size_t>;
   { storage.exchange(slot, items) }
   noexcept;
   { constant.gather(slots, items.data()) }
   noexcept;
-  storage.release(slot, slot);
   { S::format() } -> std::convertible_to<std::string>;
-  constant.save(slots, out);
-  constant.validate(slot, bytes);
-  storage.load(slots, bytes);
+  S::save(saved, out);
+  { S::load(slot, bytes) } -> std::same_as<std::vector<std::shared_ptr<const typename S::Item>>>;
 };
 
 }  // namespace troop

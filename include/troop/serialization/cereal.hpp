@@ -40,8 +40,8 @@ struct DecodeLimits {
 
 namespace detail {
 
-/// Objects in objects, the elements of containers included, that the archives go into: recursive types are read by
-/// recursion, and what comes from others must not choose how deep the stack grows.
+/// Objects in objects, the elements of containers included, that the archives go into: recursive types are
+/// read by recursion, and what comes from others must not choose how deep the stack grows.
 inline constexpr std::size_t kMaxArchiveDepth = 100;
 
 /// Counts how deep an archive is in objects.
@@ -89,8 +89,9 @@ class CerealWriter : public cereal::OutputArchive<CerealWriter, cereal::AllowEmp
   std::uint64_t elements_ = 0, least_ = 0;
 };
 
-/// Every element of every container takes at least a byte that is its own. So no container may have more elements than
-/// bytes are left, nor all together more than the input has bytes; a size is refused before memory is taken for it.
+/// Every element of every container takes at least a byte that is its own. So no container may have more
+/// elements than bytes are left, nor all together more than the input has bytes; a size is refused before
+/// memory is taken for it.
 class CerealReader : public cereal::InputArchive<CerealReader, cereal::AllowEmptyClassElision>,
                      public BoundedArchive {
  public:
@@ -237,9 +238,9 @@ CEREAL_SETUP_ARCHIVE_TRAITS(troop::detail::CerealReader, troop::detail::CerealWr
 
 namespace troop {
 
-/// Appends `object` to `out`. The encoding is Cereal's, little-endian, without a head; sizes of containers take 64 bits.
-/// Use integers of a stated width. Say to Cereal what a type consists of as its manual shows, and include Cereal's
-/// headers for the containers in it, those of strings and vectors excepted:
+/// Appends `object` to `out`. The encoding is Cereal's, little-endian, without a head; sizes of containers
+/// take 64 bits. Use integers of a stated width. Say to Cereal what a type consists of as its manual shows,
+/// and include Cereal's headers for the containers in it, those of strings and vectors excepted:
 ///
 ///     struct Episode {
 ///       std::vector<float> observations;
@@ -247,8 +248,8 @@ namespace troop {
 ///       template <class Archive> void serialize(Archive& archive) { archive(observations, note); }
 ///     };
 ///
-/// Throws Error, and `out` is as it was, for a container whose elements take no bytes and for more than 100 objects
-/// inside each other. Pointers do not compile. Thread-safe.
+/// Throws Error, and `out` is as it was, for a container whose elements take no bytes and for more than 100
+/// objects inside each other. Pointers do not compile. Thread-safe.
 template <class T>
 void append_bytes(const T& object, std::vector<std::byte>& out) {
   const std::size_t before = out.size();
@@ -270,10 +271,10 @@ std::vector<std::byte> to_bytes(const T& object) {
   return out;
 }
 
-/// The object that `to_bytes` wrote; `T` is made without arguments first. The bytes may be anything: Error with the
-/// reason is thrown unless they are one object from the first to the last, and also for whatever the object's own
-/// functions throw. Never reads outside; has no more elements in memory than there are bytes; the stack grows by a
-/// bounded depth. An enumeration may get a value that has no name. Thread-safe.
+/// The object that `to_bytes` wrote; `T` is made without arguments first. The bytes may be anything: Error
+/// with the reason is thrown unless they are one object from the first to the last, and also for whatever the
+/// object's own functions throw. Never reads outside; has no more elements in memory than there are bytes;
+/// the stack grows by a bounded depth. An enumeration may get a value that has no name. Thread-safe.
 ///
 ///     const auto hello = from_bytes<Hello>(body, {.max_bytes = 4096});
 template <class T>

@@ -40,6 +40,7 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
   using Replay = PrioritizedReplay<Record, Storage, Sampler, Remover>;
   static constexpr bool kRing = Replay::kRing;
   static constexpr bool kFlat = Replay::kFlat;
+  using Objects = typename Replay::Evicted;
 
   static SnapshotState state(const Replay& replay) {
     const std::lock_guard lock(replay.mutex_);
@@ -57,6 +58,7 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
 
   /// Items that a piece holds: enough to make a write worth its while, few enough to be copied in a moment.
   static std::size_t piece(const Replay& replay) {
+    if constexpr (!kFlat) return 64;  // each may be large
     constexpr std::size_t kBytes = std::size_t{16} << 20, kMost = 4096;
     return std::clamp(kBytes / std::max<std::size_t>(Replay::record_bytes(replay.storage_), 1),
                       std::size_t{1}, kMost);
@@ -70,6 +72,7 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     /// The next items; false when there are no more. An item whose record is just being written is given the
     /// value 0.
     bool next(SnapshotItems& items) {
+      Objects objects;
       items.keys.clear();
       items.records.clear();
       items.slots.clear();
@@ -85,9 +88,18 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
           for (std::size_t i = 0; i < items.slots.size(); ++i)
             items.priorities[i] = replay_.remover_.priority(items.slots[i]);
         }
-        if (!large) replay_.storage_.save(items.slots, items.records);
+        if constexpr (!kFlat) {
+          objects.resize(items.slots.size());
+          replay_.storage_.gather(items.slots, objects.data());
+        } else if (!large) {
+          replay_.storage_.save(items.slots, items.records);
+        }
       }
-      if (large) copy_large(items);
+      if constexpr (!kFlat) {
+        Storage::save(objects, items.records);
+      } else if (large) {
+        copy_large(items);
+      }
       return true;
     }
 
@@ -117,7 +129,7 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     }
 
     /// Takes the stripes of all slots, in order, so that no writer is in the middle of one of their records.
-    void copy_large(SnapshotItems& items) {
+    void copy_large(SnapshotItems& items) requires(kFlat) {
       std::vector<std::shared_mutex*> stripes;
       for (const std::size_t slot : items.slots) stripes.push_back(&replay_.large_records_.stripe(slot));
       std::sort(stripes.begin(), stripes.end());
@@ -136,8 +148,9 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
 
   /// Empties the replay; what `append` adds from then on makes its content.
   static void begin(Replay& replay) {
+    Objects evicted;
     const std::lock_guard lock(replay.mutex_);
-    replay.evict_all();
+    replay.evict_all(evicted);
     if constexpr (kRing) {
       replay.slots_.restore(0, 0);
     } else {
@@ -147,12 +160,14 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
 
   /// Adds checked items under their old keys.
   static void append(Replay& replay, SnapshotItems& items) {
+    Objects objects, evicted;
+    if constexpr (!kFlat) objects = Storage::load(items.keys.size(), items.records);
     const std::lock_guard lock(replay.mutex_);
     items.slots.clear();
     if constexpr (kRing) {
       // After a gap, what stood before it had gone already when the snapshot was made.
       if (replay.slots_.next_key() != items.keys.front()) {
-        replay.evict(replay.slots_.size());
+        replay.evict(replay.slots_.size(), evicted);
         replay.slots_.restore(items.keys.front(), items.keys.front());
       }
       const Key first = replay.slots_.take(items.keys.size());
@@ -162,7 +177,12 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
       for (const Key key : items.keys) items.slots.push_back(replay.slots_.restore(key));
       replay.remover_.set(items.slots, items.priorities);
     }
-    replay.storage_.load(items.slots, items.records);
+    if constexpr (kFlat) {
+      replay.storage_.load(items.slots, items.records);
+    } else {
+      for (std::size_t i = 0; i < objects.size(); ++i)
+        replay.storage_.exchange(items.slots[i], std::span(objects).subspan(i, 1));
+    }
     if (!replay.large_records_.empty())
       for (std::size_t i = 0; i < items.slots.size(); ++i)
         replay.large_records_.written(items.slots[i]) = items.keys[i] + 1;
@@ -170,11 +190,12 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
   }
 
   static void finish(Replay& replay, const SnapshotState& state) {
+    Objects evicted;
     const std::lock_guard lock(replay.mutex_);
     if constexpr (kRing) {
       // Items before a gap at the end had gone already, too.
       if (replay.slots_.next_key() != state.next_key) {
-        replay.evict(replay.slots_.size());
+        replay.evict(replay.slots_.size(), evicted);
         replay.slots_.restore(state.next_key, state.next_key);
       }
     } else {
