@@ -41,7 +41,7 @@ std::string error_of(F f) {
   return "no error";
 }
 
-std::string file_with(const troop::test::TemporaryDirectory& directory, std::string_view content,
+std::string file_with(const troop::testing::TemporaryDirectory& directory, std::string_view content,
                       mode_t mode = 0600) {
   const std::string path = directory.file("token");
   std::ofstream(path) << content;
@@ -83,7 +83,7 @@ TEST_CASE("a token has 16 to 4096 bytes, and no error shows it") {
 }
 
 TEST_CASE("a token is read from a file without the white space at its end") {
-  const troop::test::TemporaryDirectory directory;
+  const troop::testing::TemporaryDirectory directory;
   const Token token = Token::from_file(file_with(directory, "0123456789abcdef \r\n"));
   CHECK(token.prove({}) == Token("0123456789abcdef").prove({}));
   CHECK(error_of([&] { Token::from_file(file_with(directory, "short\n")); }) ==
