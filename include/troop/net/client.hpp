@@ -47,7 +47,8 @@ struct ClientOptions {
   std::string connect;    ///< HOST:PORT; the name is looked up anew at every attempt
   Token token = {};       ///< that the server must know as well; empty: none
   std::string name = {};  ///< of this process, for the server's log
-  std::size_t max_outbox_bytes = std::size_t{64} << 20;  ///< of batches that are not acknowledged
+  /// Of batches that are not acknowledged; buffers of eight batches that were are kept besides.
+  std::size_t max_outbox_bytes = std::size_t{64} << 20;
   FullPolicy when_full = FullPolicy::block;
   std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch; at most what the server takes
   /// For an attempt to connect, and again for the handshake.
@@ -158,6 +159,7 @@ class Client {
     }
     const Outcome outcome = wait(lock, deadline, stop, has_room);
     if (outcome != Outcome::ok) return outcome;
+    batch.buffer = take_buffer(batch.frame_bytes());
     statistics_.outbox_bytes += batch.frame_bytes();  // ours from here on; filled without the lock
     lock.unlock();
     fill(batch, records, priorities);
@@ -211,6 +213,7 @@ class Client {
   using awaitable = detail::asio::awaitable<T>;
 
   static constexpr Clock::duration kLinger = std::chrono::seconds(1);
+  static constexpr std::size_t kMaxSpares = 8;             // buffers that are kept
   static constexpr std::size_t kMaxGather = 64;            // frames in one write
   static constexpr std::size_t kMaxGatherBytes = 1 << 20;  // after which no further frame joins it
 
@@ -219,17 +222,26 @@ class Client {
     std::string sentence;
   };
 
+  struct Buffer {
+    Buffer() = default;
+    explicit Buffer(std::size_t bytes)
+        : data(std::make_unique_for_overwrite<std::byte[]>(bytes)), size(bytes) {}
+
+    std::unique_ptr<std::byte[]> data;
+    std::size_t size = 0;
+  };
+
   /// A batch as the frame that will be sent.
   struct Batch {
     std::uint32_t length = 0;  // of the payload
     std::size_t items = 0;
-    std::unique_ptr<std::byte[]> bytes = {};
+    Buffer buffer = {};
     std::uint64_t ordinal = 0;   // among all that were inserted
     std::uint64_t sequence = 0;  // among all that were sent
     Clock::time_point sent_at = {};
 
     std::size_t frame_bytes() const noexcept { return FrameHead{.length = length}.frame_bytes(); }
-    std::span<std::byte> payload() const noexcept { return {bytes.get() + FrameHead::kBytes, length}; }
+    std::span<std::byte> payload() const noexcept { return {buffer.data.get() + FrameHead::kBytes, length}; }
   };
 
   // Callers' threads.
@@ -257,7 +269,6 @@ class Client {
 
   static void fill(Batch& batch, const BatchView& records, std::span<const float> priorities) {
     const std::size_t size = batch.frame_bytes();
-    batch.bytes = std::make_unique_for_overwrite<std::byte[]>(size);
     InsertPayload::write(records, priorities, batch.payload());
     std::memset(batch.payload().data() + batch.length, 0, size - FrameHead::kBytes - batch.length);
   }
@@ -292,6 +303,22 @@ class Client {
     --statistics_.waiting;
     queue_.pop_front();
     changed_.notify_all();
+  }
+
+  /// A buffer that was used before spares the system clearing its pages.
+  Buffer take_buffer(std::size_t bytes) {
+    for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
+      if (spare->size < bytes || spare->size / 2 > bytes) continue;
+      Buffer buffer = std::move(*spare);
+      spares_.erase(spare);
+      return buffer;
+    }
+    return Buffer(bytes);
+  }
+
+  void keep_buffer(Buffer buffer) {
+    if (spares_.size() == kMaxSpares) spares_.erase(spares_.begin());
+    spares_.push_back(std::move(buffer));
   }
 
   bool is_settled(std::uint64_t ordinal) const {
@@ -363,7 +390,8 @@ class Client {
       why = failure.what();
     }
     is_open_ = false;
-    if (seconds_since(opened_at) > std::chrono::duration<double>(options_.max_backoff).count()) was_useful_ = true;
+    if (seconds_since(opened_at) > std::chrono::duration<double>(options_.max_backoff).count())
+      was_useful_ = true;
     close();
     wake_.notify();
     while (writer_runs_) co_await writer_ended_.wait();
@@ -624,7 +652,7 @@ class Client {
     const std::lock_guard lock(mutex_);
     bool has_changed = false;
     while (num_written_ > 0 && in_flight_.front().sequence <= acknowledged_) {
-      const Batch& batch = in_flight_.front();
+      Batch& batch = in_flight_.front();
       const double seconds = std::chrono::duration<double>(now - batch.sent_at).count();
       double& mean = statistics_.acknowledge_seconds;
       mean = statistics_.acknowledged == 0 ? seconds : mean + (seconds - mean) / 8.0;
@@ -633,6 +661,7 @@ class Client {
       --statistics_.waiting;
       statistics_.outbox_bytes -= batch.frame_bytes();
       in_flight_bytes_ -= batch.frame_bytes();
+      keep_buffer(std::move(batch.buffer));
       in_flight_.pop_front();
       --num_written_;
       --num_given_;
@@ -690,7 +719,7 @@ class Client {
     const auto give = [&](Batch& batch) {
       batch.sent_at = now;
       bytes += batch.frame_bytes();
-      buffers.emplace_back(batch.bytes.get(), batch.frame_bytes());
+      buffers.emplace_back(batch.buffer.data.get(), batch.frame_bytes());
       last_given_ = batch.sequence;
       ++num_given_;
     };
@@ -721,7 +750,7 @@ class Client {
       batch.sequence = next_sequence_++;
       InsertPayload::set_sequence(batch.sequence, batch.payload());
       const FrameHeadBytes head = make_frame_head(MessageType::insert, batch.payload());
-      std::memcpy(batch.bytes.get(), head.data(), head.size());
+      std::memcpy(batch.buffer.data.get(), head.data(), head.size());
       give(batch);
     }
   }
@@ -756,6 +785,7 @@ class Client {
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable_any changed_;
   std::deque<Batch> queue_;  // never sent
+  std::vector<Buffer> spares_;
   std::uint64_t last_ordinal_ = 0;
   std::uint64_t first_in_flight_ =
       UINT64_MAX;  // ordinal of the first batch that was sent and is not acknowledged
