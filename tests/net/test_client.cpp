@@ -165,6 +165,7 @@ TEST_CASE(
   Lines lines;
   auto options = quick_client(port);
   options.log = lines.callable();
+  options.max_outbox_bytes = 16 << 10;
   net::Client client(options, layout());
   std::atomic<bool> done = false;
   std::size_t sent = 0;
