@@ -673,6 +673,17 @@ class Client {
   }
 
   awaitable<void> write() {
+    try {
+      co_await write_all();
+    } catch (const std::exception&) {  // no memory; the reader says that the connection is lost
+      close();
+    }
+    writer_runs_ = false;
+    writer_ended_.notify();
+  }
+
+  /// Writes whatever may be written until the connection ends.
+  awaitable<void> write_all() {
     std::vector<std::byte> control;
     std::vector<detail::asio::const_buffer> buffers;
     while (socket_.is_open()) {
@@ -703,8 +714,6 @@ class Client {
       num_written_ = num_given_;
       release();
     }
-    writer_runs_ = false;
-    writer_ended_.notify();
   }
 
   /// The frames that may go out now: first those that went out on an earlier connection. Takes new ones from the queue as

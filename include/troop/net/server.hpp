@@ -734,6 +734,16 @@ class Server {
 
   awaitable<void> write(ConnectionPointer connection) {
     Connection& c = *connection;
+    try {
+      co_await write_all(c);
+    } catch (const std::exception& failure) {  // no memory
+      log_.say("closed " + c.peer + ": " + failure.what());
+      close(c);
+    }
+  }
+
+  /// Writes whatever is to be written until the connection ends.
+  awaitable<void> write_all(Connection& c) {
     std::vector<std::byte> sending;
     while (c.socket.is_open()) {
       append_acknowledgement(c);
@@ -752,12 +762,20 @@ class Server {
       c.is_writing = true;
       c.last_write = Clock::now();
       error_code error;
-      const std::size_t count = co_await detail::asio::async_write(
-          c.socket, detail::asio::buffer(sending.data(), sending.size()), detail::into(error));
+      const auto buffer = detail::asio::buffer(sending.data(), sending.size());
+      const std::size_t count = co_await detail::asio::async_write(c.socket, buffer, detail::into(error));
       c.is_writing = false;
       counters_.bytes_sent.add(count);
       if (error) break;  // the reader sees it too
     }
+  }
+
+  /// Ends the reader and the writer, whatever they are doing.
+  static void close(Connection& c) {
+    error_code ignored;
+    c.socket.close(ignored);
+    c.wake.notify();
+    c.pause.notify();
   }
 
   // The clock.
@@ -767,7 +785,13 @@ class Server {
       co_await ticker_.wait_for(stopping_ ? std::chrono::milliseconds(1) : tick_);
       const Clock::time_point now = Clock::now();
       is_short_of_memory_ = false;  // who still is says so again
-      for (const auto& connection : connections_) look_after(*connection, now);
+      for (const auto& connection : connections_) {
+        try {
+          look_after(*connection, now);
+        } catch (const std::exception&) {  // no memory to say more
+          close(*connection);
+        }
+      }
       log_.catch_up(now);
     }
   }
@@ -776,9 +800,7 @@ class Server {
     const bool is_stuck = c.is_writing && now - c.last_write > options_.idle_deadline;
     if (now >= c.deadline || is_stuck) {
       if (c.phase == Phase::ending || is_stuck) {
-        error_code ignored;
-        c.socket.close(ignored);  // the reader and the writer end
-        c.pause.notify();
+        close(c);
         if (c.phase != Phase::ending) refuse(c, RefusalCode::slow, true, "does not read what it is sent");
       } else if (c.phase == Phase::open) {
         refuse(c, RefusalCode::slow, true, "nothing was heard for " + seconds(options_.idle_deadline));
