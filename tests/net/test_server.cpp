@@ -349,6 +349,7 @@ TEST_CASE(
   CHECK(refusal.again == (code == RefusalCode::damaged));
   CHECK(refusal.sentence.substr(0, sentence.size()) == sentence);
   CHECK(bad.is_closed());
+  bad.socket().close();
   CHECK(server.statistics().refused_for(code) == 1);
   CHECK(lines.all().size() == 1);
   CHECK(lines.has("refused 127.0.0.1:"));
@@ -432,7 +433,7 @@ TEST_CASE("with too many connections the oldest stranger goes, and the newest wh
   CHECK(fourth.is_closed());
   CHECK(good.works());
   CHECK(server.statistics().refused_for(RefusalCode::crowded) == 2);
-  other.socket().close();
+  for (RawClient* client : {&other, &stranger, &fourth}) client->socket().close();
   CHECK(eventually([&] { return server.statistics().connections == 2; }));
   RawClient fifth(server.address().port);
   fifth.connect(hello_of(layout(), 3));
