@@ -407,9 +407,7 @@ TEST_CASE("a client checks what it is given before it sends it") {
 
 TEST_CASE("a peer that is gone without a word is noticed by the missing heartbeats") {
   RecordingSink sink;
-  auto server_options = quick_server();
-  server_options.idle_deadline = 200ms;
-  net::Server server(server_options, layout(), sink.callable());
+  net::Server server(quick_server(), layout(), sink.callable());
   Proxy proxy(server.address().port, [](std::size_t number) {
     Proxy::Plan plan;
     if (number == 0) plan.cut_to_client = 300, plan.cut_to_server = 2000, plan.stall = true;
