@@ -49,6 +49,8 @@ class Batch;
 template <class Record, class Storage = ArrayStorage, class Sampler = ProportionalSampler,
           class Remover = OldestFirstRemover>
 class PrioritizedReplay;
+template <class Shard>
+class ShardedReplay;
 template <class Scalar>
 class NStep;
 template <class Scalar>

@@ -47,6 +47,7 @@
 #include <troop/replay/replay_options.hpp>
 #include <troop/replay/samplers.hpp>
 #include <troop/replay/sequences.hpp>
+#include <troop/replay/sharded_replay.hpp>
 #include <troop/replay/snapshot.hpp>
 #include <troop/replay/storage.hpp>
 #include <troop/replay/sum_tree.hpp>

@@ -39,8 +39,8 @@ using troop::ProportionalSampler;
 using troop::Random;
 using troop::UniformRemover;
 using troop::UniformSampler;
-using troop::test::TemporaryDirectory;
 using troop::testing::Failures;
+using troop::testing::TemporaryDirectory;
 
 namespace {
 
@@ -397,6 +397,7 @@ TEST_CASE_TEMPLATE("a replay of objects is saved and loaded", Remover, OldestFir
   Replay loaded({.capacity = 200, .soft_capacity = 150});
   add(loaded, 77, 9.0f);
   load_snapshot(path, loaded);
+  save_snapshot(directory.file("again"), loaded);
   CHECK(loaded.size() == 150);
   CHECK(loaded.statistics().total_priority == doctest::Approx(replay.statistics().total_priority));
   Random random(1);
@@ -405,7 +406,6 @@ TEST_CASE_TEMPLATE("a replay of objects is saved and loaded", Remover, OldestFir
     CHECK(batch.records()[i]->number == batch.keys[i]);
     CHECK(batch.records()[i]->is_whole());
   }
-  save_snapshot(directory.file("again"), loaded);
   CHECK(troop::read_file(path, 1 << 24) == troop::read_file(directory.file("again"), 1 << 24));
   CHECK(troop::read_snapshot_info(path).storage == "objects, cereal");
 }

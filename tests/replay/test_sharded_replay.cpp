@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <troop/replay/heap_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/sharded_replay.hpp>
 
@@ -510,11 +511,26 @@ TEST_CASE("an update that is refused is applied in no shard") {
         "key: 6 is not allowed; expected the key of an item that was added");
   CHECK(refusal({0, 1}, {5.0f}) ==
         "number of priorities: 1 is not allowed; expected 2, one for each of the keys");
+  for (const Key key : {Key{1} << 32, Key{1} << 63, ~Key{0} - 2, ~Key{0} - 1, ~Key{0}}) {
+    CHECK(refusal({0, key, 1}, {5.0f, 5.0f, 5.0f}) ==
+          "key: " + std::to_string(key) + " is not allowed; expected the key of an item that was added");
+  }
   // A batch that is refused is added nowhere.
   CHECK_THROWS_AS(replay.add(records_from<SmallRecord>(0, 2), std::array{1.0f, -1.0f}),
                   troop::InvalidArgument);
   CHECK_THROWS_AS(replay.add(records_from<SmallRecord>(0, 2), std::array{1.0f}), troop::InvalidArgument);
   CHECK(replay.size() == 6);
+}
+
+TEST_CASE("the largest keys are told apart for any number of shards") {
+  for (std::size_t num_shards = 1; num_shards <= 70; ++num_shards) {
+    Sharded replay({.capacity = 100}, num_shards);
+    for (Key back = 0; back < 2 * num_shards; ++back) {
+      const Key key = ~Key{0} - back;
+      CHECK(message_of([&] { replay.update(std::array{key}, std::array{1.0f}); }) ==
+            "key: " + std::to_string(key) + " is not allowed; expected the key of an item that was added");
+    }
+  }
 }
 
 TEST_CASE("items without a priority get the greatest that any shard was given") {
@@ -658,6 +674,32 @@ TEST_CASE("shards take layouts and policies, and records of any kind come back w
   const RecordLayout other({{"y", DType::f32, {}}});
   const float value = 1.0f;
   CHECK_THROWS_AS(replay.add(BatchView(other, &value, 1), std::array{1.0f}), troop::LayoutMismatch);
+}
+
+TEST_CASE("objects of any type are shared by shards and batches") {
+  using Objects = PrioritizedReplay<std::string, troop::HeapStorage<std::string>>;
+  ShardedReplay<Objects> replay({.capacity = 30, .alpha = 1.0}, 3);
+  std::map<Key, std::string> text_of;
+  for (int batch = 0; batch < 6; ++batch) {
+    std::vector<std::string> texts;
+    for (int i = 0; i < 5; ++i) texts.push_back("item " + std::to_string(batch * 5 + i));
+    const Key first = replay.add(texts, std::vector<float>(5, 1.0f));
+    for (std::size_t i = 0; i < 5; ++i) text_of[replay.nth_key(first, i)] = texts[i];
+  }
+  const auto shared = std::make_shared<const std::string>("shared");
+  const Key key = replay.add(std::span(&shared, 1), std::array{1000.0f});
+  text_of[key] = "shared";
+  Random random(1);
+  Batch<std::string> batch;
+  for (int round = 0; round < 3; ++round) {
+    replay.sample(100, {}, random, batch);
+    REQUIRE(batch.records().size() == 100);
+    for (std::size_t i = 0; i < 100; ++i) CHECK(*batch.records()[i] == text_of.at(batch.keys[i]));
+  }
+  CHECK(shared.use_count() > 50);
+  replay.clear();
+  batch = {};
+  CHECK(shared.use_count() == 1);
 }
 
 TEST_CASE("after the first batch, sampling, adding and updating allocate nothing") {

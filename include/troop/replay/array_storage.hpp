@@ -24,7 +24,7 @@ class ArrayStorage {
     /// Keeps the records in a file instead of in memory, for replays larger than that. It is scratch space:
     /// created with its full size at once, so that a full disk shows here, and gone with the storage or the
     /// process. Put it on a fast local disk. Empty: in memory.
-    std::string file;
+    std::string file = {};
     /// Takes all memory at once and not page by page as records come: the first round of inserts is then as
     /// fast as the later ones, and a lack of memory shows at the start.
     bool prefault = false;

@@ -52,10 +52,6 @@ class HeapStorage {
 
   /// Copies the pointers of `slots` to `items`, which are null before: else objects might be destroyed here.
   void gather(std::span<const std::size_t> slots, Pointer* items) const noexcept {
-    // Copying a pointer counts in memory beside its object: three trips to memory, each with all slots under
-    // way.
-    for (const std::size_t slot : slots) __builtin_prefetch(&objects_[slot]);
-    for (const std::size_t slot : slots) __builtin_prefetch(objects_[slot].get(), 1);
     for (std::size_t i = 0; i < slots.size(); ++i) items[i] = objects_[slots[i]];
   }
 

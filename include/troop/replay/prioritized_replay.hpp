@@ -39,8 +39,8 @@ namespace troop {
 /// Options of a replay's storage and remover.
 template <class Storage, class Remover>
 struct ReplayPolicies {
-  typename Storage::Options storage;
-  typename Remover::Options remover;
+  typename Storage::Options storage{};
+  typename Remover::Options remover{};
 };
 
 /// Keeps up to `capacity` items and draws them by their priorities: with the default policies with
@@ -87,8 +87,7 @@ class PrioritizedReplay {
       "save, validate and load for snapshots");
   static_assert(kFlat || ReplayStorage<Storage> || ObjectStorage<Storage>,
                 "Storage must have Options, Item, capacity(), noexcept exchange and gather, and static "
-                "format, save and "
-                "load for snapshots");
+                "format, save and load for snapshots");
   static_assert(
       ReplaySampler<Sampler>,
       "Sampler must be constructible from ReplayOptions and have kTakesPowers, set, set_range, fill, total, "
@@ -537,6 +536,7 @@ class PrioritizedReplay {
         slots_.for_runs(slots_.take(count), count,
                         [&](std::size_t slot, std::size_t offset, std::size_t run) {
                           store(slot, records, done + offset, run);
+                          if constexpr (detail::kKeepsOrder<Sampler>) sampler_.fill(slot, run, 0.0f);
                           sampler_.set_range(slot, powers.values().subspan(done + offset, run));
                         });
         done += count;
@@ -545,7 +545,15 @@ class PrioritizedReplay {
     } else {
       const Key first = take_slots(powers);
       for (std::size_t i = 0; i < records.size(); ++i) store(powers.scratch.slots[i], records, i, 1);
-      sampler_.set(powers.scratch.slots, powers.values());
+      const std::span<const std::size_t> slots = powers.scratch.slots;
+      if constexpr (detail::kKeepsOrder<Sampler>) {
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+          sampler_.fill(slots[i], 1, 0.0f);
+          sampler_.set(slots.subspan(i, 1), powers.values().subspan(i, 1));
+        }
+      } else {
+        sampler_.set(slots, powers.values());
+      }
       return first;
     }
   }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
@@ -65,14 +64,21 @@ class InversePriorityRemover {
         priorities_(checked_bytes("capacity", capacity, sizeof(float))) {}
 
   /// Notes items, or their new priorities.
-  void set(std::span<const std::size_t> slots, std::span<const float> priorities) {
-    values_.resize(priorities.size());
-    for (std::size_t i = 0; i < priorities.size(); ++i) {
-      priorities_.as<float>()[slots[i]] = priorities[i];
-      values_[i] =
-          static_cast<float>(detail::power(std::clamp(priorities[i], kSmallest, kLargest), exponent_));
+  void set(std::span<const std::size_t> slots, std::span<const float> priorities) noexcept {
+    constexpr std::size_t kChunk = detail::kPowersAtOnce;
+    float clamped[kChunk], values[kChunk];
+    double powers[kChunk];
+    for (std::size_t first = 0; first < slots.size(); first += kChunk) {
+      const std::size_t count = std::min(kChunk, slots.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        const float priority = priorities[first + i];
+        priorities_.as<float>()[slots[first + i]] = priority;
+        clamped[i] = std::clamp(priority, kSmallest, kLargest);
+      }
+      detail::powers(std::span(clamped, count), exponent_, powers);
+      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(powers[i]);
+      tree_.set(slots.subspan(first, count), std::span(values, count));
     }
-    tree_.set(slots, values_);
   }
   void erase(std::size_t slot) noexcept { tree_.set(slot, 0.0f); }
   void clear() noexcept { tree_.fill(0, tree_.capacity(), 0.0f); }
@@ -88,7 +94,6 @@ class InversePriorityRemover {
   double exponent_;
   SumTree tree_;
   Block priorities_;
-  std::vector<float> values_;
 };
 
 /// Any item goes with the same probability. 8 bytes an item, and 14 of the replay for keys in any order.

@@ -30,6 +30,9 @@ namespace troop {
 /// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn, asked for
 ///   only with WeightNormalizer::replay.
 ///
+/// - `S::kKeepsOrder`, where there is one, is true when the order matters in which slots come by a value: the slot of an
+///   item that is replaced is then set to 0 before it gets the value of the new one.
+///
 /// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory
 /// may be taken.
 ///
@@ -104,6 +107,11 @@ inline constexpr bool kIsDivisible = requires {
   requires Sampler::kDivisible;
 };
 
+template <class Sampler>
+inline constexpr bool kKeepsOrder = requires {
+  requires Sampler::kKeepsOrder;
+};
+
 /// Keeps which slots have a value above 0 in a set of slots.
 template <class Set>
 class Membership {
@@ -168,6 +176,7 @@ class UniformSampler : public detail::Membership<detail::SlotSet> {
 class NewestFirstSampler : public detail::Membership<detail::SlotList> {
  public:
   static constexpr std::string_view kName = "newest first";
+  static constexpr bool kKeepsOrder = true;
 
   explicit NewestFirstSampler(const ReplayOptions& options) : Membership(options.capacity) {}
 

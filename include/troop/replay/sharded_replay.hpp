@@ -158,6 +158,7 @@ class ShardedReplay {
   /// normalizer, LayoutMismatch when they differ in their records.
   explicit ShardedReplay(std::vector<std::shared_ptr<Shard>> shards) : shards_(std::move(shards)) {
     require(!shards_.empty(), "number of shards", 0, "a positive integer");
+    reciprocal_ = std::numeric_limits<std::uint64_t>::max() / shards_.size();
     for (std::size_t s = 0; s < shards_.size(); ++s) {
       const std::string name = "shards[" + std::to_string(s) + "]";
       require(shards_[s] != nullptr, name, "null", "a pointer to a shard");
@@ -269,23 +270,24 @@ class ShardedReplay {
     auto& scratch = of_this_thread<UpdateScratch>();
     auto& [shards, places, ends] = scratch.groups;
     shards.resize(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) shards[i] = keys[i] % shards_.size();
+    for (std::size_t i = 0; i < keys.size(); ++i) shards[i] = keys[i] - local(keys[i]) * shards_.size();
     scratch.groups.arrange(shards_.size());
     scratch.keys.resize(keys.size());
     scratch.priorities.resize(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      scratch.keys[places[i]] = keys[i] / shards_.size();
+      scratch.keys[places[i]] = local(keys[i]);
       scratch.priorities[places[i]] = priorities[i];
     }
-    for_groups(scratch, [&](std::size_t s, std::span<const Key> local, std::span<const float>) {
-      const Key greatest = *std::max_element(local.begin(), local.end());
+    for_groups(scratch, [&](std::size_t s, std::span<const Key> given, std::span<const float>) {
+      const Key greatest = *std::max_element(given.begin(), given.end());
       require(greatest < shards_[s]->next_key(), "key", global(greatest, s),
               "the key of an item that was added");
     });
     std::size_t stale = 0;
-    for_groups(scratch, [&](std::size_t s, std::span<const Key> local, std::span<const float> given) {
-      stale += shards_[s]->update(local, given);
-    });
+    for_groups(scratch,
+               [&](std::size_t s, std::span<const Key> given, std::span<const float> new_priorities) {
+                 stale += shards_[s]->update(given, new_priorities);
+               });
     return stale;
   }
 
@@ -388,6 +390,14 @@ class ShardedReplay {
 
   Key global(Key key, std::size_t shard) const noexcept { return key * shards_.size() + shard; }
 
+  /// The shard's own key: key / S, by a product with 2^64 / S, which is several times as fast and at most 1
+  /// too small.
+  Key local(Key key) const noexcept {
+    __extension__ using Wide = unsigned __int128;
+    const Key quotient = static_cast<Key>(static_cast<Wide>(key) * reciprocal_ >> 64);
+    return quotient + (key - quotient * shards_.size() >= shards_.size() ? 1 : 0);
+  }
+
   Element* record(const DrawTarget<Element>& target, std::size_t i) const {
     if constexpr (kFlat) {
       return target.records + i * layout().size();
@@ -399,7 +409,7 @@ class ShardedReplay {
   /// Reads all totals, finds the shard on whose share of their sum each part falls, and puts the place within
   /// that share, again a part in [0, 1), among those of the shard. Returns the sum.
   double divide(std::span<const double> parts, DrawScratch& scratch) const {
-    auto& [groups, totals, ends, local] = scratch;
+    auto& [groups, totals, ends, within] = scratch;
     totals.resize(shards_.size());
     ends.resize(shards_.size());
     double total = 0.0;
@@ -421,11 +431,11 @@ class ShardedReplay {
       groups.shards[i] = std::min(static_cast<std::size_t>(found), last);
     }
     groups.arrange(shards_.size());
-    local.resize(parts.size());
+    within.resize(parts.size());
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const std::size_t s = groups.shards[i];
-      const double within = (parts[i] * total - (s > 0 ? ends[s - 1] : 0.0)) / totals[s];
-      local[groups.places[i]] = std::clamp(within, 0.0, kBelowOne);
+      const double part = (parts[i] * total - (s > 0 ? ends[s - 1] : 0.0)) / totals[s];
+      within[groups.places[i]] = std::clamp(part, 0.0, kBelowOne);
     }
     return total;
   }
@@ -450,6 +460,7 @@ class ShardedReplay {
   }
 
   std::vector<std::shared_ptr<Shard>> shards_;
+  std::uint64_t reciprocal_;  // 2^64 / S, rounded down, less 1 where that is exact
   ReplayOptions options_;
   alignas(64) std::atomic<std::uint64_t> turn_{0};  // written by every add: not beside what all threads read
 };

@@ -7,16 +7,23 @@
 #include <cstdint>
 #include <span>
 
+#include <troop/core/error.hpp>
 #include <troop/core/memory.hpp>
 
 namespace troop::detail {
+
+/// Of slots that are numbered in 32 bits, one of the numbers standing for none.
+inline std::size_t require_slots(std::size_t capacity) {
+  require(capacity <= 0xfffffffe, "capacity", capacity, "at most 2^32 - 2");
+  return capacity;
+}
 
 /// A set of slots whose members stand side by side in no order: joining, leaving and the i-th member cost
 /// O(1). 8 bytes a slot.
 class SlotSet {
  public:
   explicit SlotSet(std::size_t capacity)
-      : members_(checked_bytes("capacity", capacity, sizeof(std::uint32_t))),
+      : members_(checked_bytes("capacity", require_slots(capacity), sizeof(std::uint32_t))),
         places_(checked_bytes("capacity", capacity, sizeof(std::uint32_t))) {}
 
   std::size_t size() const noexcept { return size_; }
@@ -57,7 +64,8 @@ class SlotSet {
 /// before cost O(1). 8 bytes a slot.
 class SlotList {
  public:
-  explicit SlotList(std::size_t capacity) : links_(checked_bytes("capacity", capacity + 1, sizeof(Link))) {}
+  explicit SlotList(std::size_t capacity)
+      : links_(checked_bytes("capacity", require_slots(capacity) + 1, sizeof(Link))) {}
 
   std::size_t size() const noexcept { return size_; }
   bool contains(std::size_t slot) const noexcept {

@@ -156,6 +156,10 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     } else {
       replay.slots_.clear(0);
     }
+    // Else a record that is added under a smaller key than the slot has seen would count as overtaken.
+    if (!replay.large_records_.empty())
+      for (std::size_t slot = 0; slot < replay.capacity(); ++slot)
+        if (replay.large_records_.written(slot) != 0) replay.large_records_.written(slot) = 0;
   }
 
   /// Adds checked items under their old keys.
@@ -200,6 +204,7 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
       }
     } else {
       replay.slots_.restore_next(state.next_key);
+      if constexpr (kKeepsOrder<Sampler>) order_by_keys(replay);
     }
     replay.max_priority_ = state.max_priority;
     ReplayStatistics& s = replay.statistics_;
@@ -209,6 +214,22 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     s.updates = state.updates;
     s.stale_updates = state.stale_updates;
     replay.random_.set_state(state.random);
+  }
+
+ private:
+  /// Gives the sampler its values once more, as if the items had been added now, the oldest first.
+  static void order_by_keys(Replay& replay) {
+    std::vector<std::size_t> slots;
+    for (std::size_t slot = 0; slot < replay.capacity(); ++slot)
+      if (replay.slots_.holds(slot)) slots.push_back(slot);
+    std::sort(slots.begin(), slots.end(), [&](std::size_t a, std::size_t b) {
+      return replay.slots_.key_of(a) < replay.slots_.key_of(b);
+    });
+    for (const std::size_t slot : slots) {
+      const float value = replay.sampler_.value(slot);
+      replay.sampler_.fill(slot, 1, 0.0f);
+      replay.sampler_.fill(slot, 1, value);
+    }
   }
 };
 
