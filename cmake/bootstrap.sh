@@ -8,10 +8,11 @@ set -eu
 compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
+network='libboost1.81-dev libssl-dev'
 case "${1:-}" in
   run)    packages="$compiler $libraries" ;;
-  test)   packages="$compiler $libraries $codecs doctest-dev libbenchmark-dev python3" ;;
-  bench)  packages="$compiler $libraries $codecs libbenchmark-dev python3" ;;
+  test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3" ;;
+  bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
   *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
@@ -33,6 +34,8 @@ has_header() {
     liblz4-dev) set -- lz4.h ;;
     libzstd-dev) set -- zstd.h ;;
     libcereal-dev) set -- cereal/cereal.hpp ;;
+    libboost1.81-dev) set -- boost/asio.hpp ;;
+    libssl-dev) set -- openssl/ssl.h ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;

@@ -1,11 +1,12 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core compression serialization replay nn env agent apex)
+set(troop_components core compression serialization replay net nn env agent apex)
 
 set(troop_core_uses)
 set(troop_compression_uses core)
 set(troop_serialization_uses core)
 set(troop_replay_uses core)
+set(troop_net_uses core serialization replay)
 set(troop_nn_uses core)
 set(troop_env_uses core)
 set(troop_agent_uses core replay nn env)
@@ -31,6 +32,11 @@ set(troop_serialization_link cereal::cereal)
 set(troop_serialization_debian libcereal-dev)
 set(troop_serialization_foreign cereal)
 set(troop_serialization_definitions CEREAL_THREAD_SAFE=1)
+
+set(troop_net_package TroopNetwork)
+set(troop_net_link TroopNetwork::TroopNetwork)
+set(troop_net_debian "libboost1.81-dev and libssl-dev")
+set(troop_net_foreign boost cereal openssl)
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)

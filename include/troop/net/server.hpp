@@ -1,0 +1,849 @@
+/// @file
+/// Takes batches of items from clients on other machines, each exactly once.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <troop/core/clock.hpp>
+#include <troop/core/error.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
+#include <troop/net/address.hpp>
+#include <troop/net/authentication.hpp>
+#include <troop/net/detail/asio.hpp>
+#include <troop/net/detail/frame_buffer.hpp>
+#include <troop/net/detail/limited_log.hpp>
+#include <troop/net/frame.hpp>
+#include <troop/net/messages.hpp>
+#include <troop/replay/rate_limiter.hpp>
+
+namespace troop::net {
+
+struct ServerOptions {
+  /// HOST:PORT; port 0 takes any free one. Beyond loopback only with a token, or `insecure`.
+  std::string listen = "127.0.0.1:0";
+  Token token = {};       ///< that clients must know; empty: none
+  bool insecure = false;  ///< let everybody who can connect insert
+  /// Told to clients, who see by it whether the server is another one. Zeros: random bytes.
+  Id run = {};
+  std::size_t max_connections = 4096;
+  std::size_t max_sessions = 65536;                     ///< clients that are remembered
+  std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch
+  std::size_t max_receive_bytes = std::size_t{512}
+                                  << 20;  ///< of all frames beyond 32 KiB that are being received
+  std::uint32_t window = 64;              ///< batches of a client that may be unacknowledged
+  Clock::duration handshake_deadline = std::chrono::seconds(5);
+  Clock::duration heartbeat = std::chrono::seconds(5);
+  Clock::duration idle_deadline =
+      std::chrono::seconds(20);  ///< a client that is silent for so long is dropped
+  /// Takes one line for each refusal, without an end of line, at most ten in ten seconds. Called by the server's thread.
+  std::function<void(const std::string&)> log = troop::detail::print_to_stderr;
+
+  void validate() const {
+    using std::chrono::milliseconds;
+    parse_address(listen, "listen");
+    require(max_connections >= 1 && max_connections <= 1'000'000, "max_connections", max_connections,
+            "an integer from 1 to 1000000");
+    require(max_sessions >= max_connections, "max_sessions", max_sessions, "at least max_connections");
+    require(max_frame_bytes >= 1024 && max_frame_bytes <= (std::size_t{1} << 30), "max_frame_bytes",
+            max_frame_bytes, "an integer from 1024 to 2^30");
+    require(max_receive_bytes >= max_frame_bytes, "max_receive_bytes", max_receive_bytes,
+            "at least max_frame_bytes");
+    require(window >= 1 && window <= 65536, "window", window, "an integer from 1 to 65536");
+    require_duration("handshake_deadline", handshake_deadline);
+    require_duration("heartbeat", heartbeat);
+    require_duration("idle_deadline", idle_deadline);
+    require(idle_deadline >= 2 * heartbeat, "idle_deadline",
+            std::chrono::duration<double>(idle_deadline).count(), "at least two heartbeats");
+  }
+
+ private:
+  static void require_duration(std::string_view field, Clock::duration duration) {
+    require(duration >= std::chrono::milliseconds(1) && duration <= std::chrono::hours(1), field,
+            std::chrono::duration<double>(duration).count(), "from 0.001 to 3600 seconds");
+  }
+};
+
+/// What a server remembers of a client.
+struct Session {
+  Id client{};
+  std::uint64_t last = 0;  ///< sequence number of the last batch that was applied
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(detail::raw(client), last);
+  }
+  friend bool operator==(const Session&, const Session&) = default;
+};
+
+/// Since construction; connections, sessions and receive_bytes are those of now.
+struct ServerStatistics {
+  std::uint64_t connections = 0, sessions = 0, receive_bytes = 0;
+  std::uint64_t accepted = 0, admitted = 0;               ///< connections; admitted: after the handshake
+  std::array<std::uint64_t, kNumRefusalCodes> refused{};  ///< by RefusalCode
+  std::uint64_t frames = 0, batches = 0,
+                items = 0;       ///< frames of all kinds; batches and items that were applied
+  std::uint64_t duplicates = 0;  ///< batches that came again, were acknowledged and not applied
+  std::uint64_t lost =
+      0;  ///< batches that had been acknowledged and are not in the sessions that were restored
+  std::uint64_t waits = 0;         ///< batches that had to wait because the replay was full
+  std::uint64_t memory_waits = 0;  ///< frames that had to wait for other frames' receive buffers
+  std::uint64_t bytes_received = 0, bytes_sent = 0;
+
+  std::uint64_t refused_for(RefusalCode code) const { return refused[static_cast<std::size_t>(code)]; }
+};
+
+/// Listens for clients, checks who they are, and gives their batches to `insert`: each batch once, those of one client in
+/// the order in which it was given them, whatever happens to connections in between (docs/protocol.md).
+///
+/// One thread of its own does everything. `insert(records, priorities)` is called by it and must not block: it returns
+/// timeout when there is no room at the moment; then that batch waits, and nothing more is read from its connection. The
+/// records lie in the receive buffer and are gone when it returns. Memory: 32 KiB a connection, and at most
+/// `max_receive_bytes` for large frames.
+///
+/// What `insert` throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to try again.
+///
+/// Thread-safe. The constructor throws InvalidArgument for bad options, Error when it cannot listen there.
+///
+///     agent::LocalSink sink(replay, limiter);
+///     net::Server server({.listen = "0.0.0.0:7777", .token = net::Token::from_file("token")}, replay.layout(),
+///                        [&](auto& records, auto priorities) { return sink.insert(records, priorities, Deadline::now()); });
+class Server {
+ public:
+  using Insert = std::function<Outcome(const BatchView&, std::span<const float>)>;
+
+  /// `sessions`: of the server whose replay this one continues with, the oldest first.
+  Server(const ServerOptions& options, const RecordLayout& layout, Insert insert,
+         std::span<const Session> sessions = {})
+      : options_((options.validate(), options)),
+        layout_(layout),
+        insert_(std::move(insert)),
+        acceptor_(io_),
+        ticker_(io_),
+        log_(options.log) {
+    if (options_.run == Id{}) options_.run = random_bytes<16>();
+    restore(sessions);
+    listen();
+    tick_ = std::clamp<Clock::duration>(
+        std::min({options_.handshake_deadline, options_.heartbeat, options_.idle_deadline}) / 8,
+        std::chrono::milliseconds(1), std::chrono::milliseconds(250));
+    detail::asio::co_spawn(io_, accept(), detail::asio::detached);
+    detail::asio::co_spawn(io_, tick(), detail::asio::detached);
+    thread_ = std::thread([this] { io_.run(); });
+  }
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server() { stop(Deadline::now()); }
+
+  /// Where it listens, with the port that was taken.
+  const Address& address() const noexcept { return address_; }
+  const Id& run() const noexcept { return options_.run; }
+
+  /// What is known of each client, the longest away first.
+  std::vector<Session> sessions() const {
+    const std::lock_guard lock(sessions_mutex_);
+    return copy_sessions();
+  }
+
+  /// Calls `f(sessions)` while no batch is being applied, so that a snapshot of the replay and the sessions go together.
+  /// Connections stay alive meanwhile; their batches wait.
+  template <class F>
+  auto hold(F&& f) {
+    const std::lock_guard lock(sessions_mutex_);
+    return f(copy_sessions());
+  }
+
+  ServerStatistics statistics() const {
+    ServerStatistics s;
+    const Counters& c = counters_;
+    s.connections = c.connections, s.receive_bytes = c.receive_bytes, s.accepted = c.accepted;
+    s.admitted = c.admitted, s.frames = c.frames, s.batches = c.batches, s.items = c.items;
+    s.duplicates = c.duplicates, s.lost = c.lost, s.waits = c.waits, s.memory_waits = c.memory_waits;
+    s.bytes_received = c.bytes_received, s.bytes_sent = c.bytes_sent, s.sessions = c.sessions;
+    for (std::size_t i = 0; i < kNumRefusalCodes; ++i) s.refused[i] = c.refused[i];
+    return s;
+  }
+
+  /// Takes no more, acknowledges what was applied, says goodbye to all, and joins the thread: by the deadline, or a second
+  /// after, whichever is earlier, connections are closed whatever they do. Clients will try to reconnect. To be
+  /// called by one thread; the second call does nothing.
+  void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1))) {
+    if (!thread_.joinable()) return;
+    detail::asio::post(io_, [this, deadline] {
+      stopping_ = true;
+      error_code ignored;
+      acceptor_.close(ignored);
+      const auto latest = std::min(deadline.time(), Clock::now() + kLinger);
+      for (const auto& connection : connections_) end(*connection, latest);
+      ticker_.notify();
+    });
+    thread_.join();
+  }
+
+ private:
+  using error_code = detail::error_code;
+  using tcp = detail::tcp;
+  template <class T>
+  using awaitable = detail::asio::awaitable<T>;
+
+  static constexpr Clock::duration kLinger = std::chrono::seconds(1);
+  static constexpr std::size_t kProgress =
+      64 << 10;                                  // bytes of an unfinished frame that count as a sign of life
+  static constexpr std::size_t kMaxEnding = 64;  // connections beyond the limit that are told so
+
+  /// Written by the server's thread, read by any.
+  class Counter {
+   public:
+    void add(std::uint64_t n) noexcept { set(*this + n); }
+    void set(std::uint64_t n) noexcept { value_.store(n, std::memory_order_relaxed); }
+    operator std::uint64_t() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+   private:
+    std::atomic<std::uint64_t> value_{0};
+  };
+
+  struct Counters {
+    Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates,
+        lost, waits, memory_waits, bytes_received, bytes_sent;
+    std::array<Counter, kNumRefusalCodes> refused;
+  };
+
+  struct Connection;
+
+  static constexpr std::uint64_t kConnected = UINT64_MAX;
+
+  struct Known {
+    std::uint64_t last = 0;                       // changed under the lock
+    std::atomic<std::uint64_t> left{kConnected};  // the how manyeth connection to end was its last
+    Connection* connection = nullptr;             // at present; only the server's thread looks
+  };
+  using Sessions = std::map<Id, Known>;
+
+  enum class Phase { hello, proof, open, ending };
+
+  struct Connection {
+    Connection(Server& server, tcp::socket s)
+        : socket(std::move(s)), wake(server.io_), pause(server.io_), last_write(Clock::now()) {}
+
+    tcp::socket socket;
+    std::string peer;  // for the log
+    std::list<std::shared_ptr<Connection>>::iterator place;
+    Phase phase = Phase::hello;
+    Clock::time_point deadline;  // of the phase, or of the next sign of life
+
+    detail::FrameBuffer in;
+    std::size_t progress = 0;  // bytes since the last sign of life
+    bool used_large = false;   // a large frame came since the last tick
+    bool may_shrink = false;   // nobody uses the buffer
+    bool has_waited = false;   // the frame at hand has
+
+    std::vector<std::byte> out;  // frames to be written
+    bool acknowledge = false, heartbeat = false, is_writing = false;
+    detail::Event wake, pause;  // wake: there is something to write; pause: before trying an insert again
+    Clock::time_point last_write;
+
+    std::vector<std::byte> hello_payload, challenge_payload;
+    Hello hello;
+    Sessions::iterator session;  // in phase open, and in phase ending after it unless displaced
+    bool has_session = false;
+  };
+  using ConnectionPointer = std::shared_ptr<Connection>;
+
+  // Set-up.
+
+  void restore(std::span<const Session> sessions) {
+    if (sessions.size() > options_.max_sessions) sessions = sessions.last(options_.max_sessions);
+    for (const Session& session : sessions) {
+      const auto [known, is_new] = sessions_.try_emplace(session.client);
+      require(is_new, "sessions", sessions.size(), "each client once");
+      known->second.last = session.last;
+      known->second.left = ++leaves_;
+    }
+    counters_.sessions.set(sessions_.size());
+  }
+
+  void listen() {
+    const Address wanted = parse_address(options_.listen, "listen");
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found =
+        resolver.resolve(wanted.host, std::to_string(wanted.port), tcp::resolver::passive, error);
+    const std::string place = "cannot listen on " + to_string(wanted) + ": ";
+    if (error) throw Error(place + error.message());
+    const tcp::endpoint endpoint = *found.begin();
+    if (!endpoint.address().is_loopback() && options_.token.is_empty() && !options_.insecure) {
+      throw InvalidArgument(
+          "listen", to_string(wanted),
+          "a loopback address such as 127.0.0.1, or a token, or insecure to let everybody in");
+    }
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
+    if (error) throw Error(place + error.message());
+    address_ = {wanted.host, acceptor_.local_endpoint().port()};
+  }
+
+  // Connections come and go.
+
+  awaitable<void> accept() {
+    while (!stopping_) {
+      error_code error;
+      tcp::socket socket = co_await acceptor_.async_accept(detail::into(error));
+      if (stopping_) break;
+      if (error) {  // out of descriptors or memory: later
+        log_.say("cannot accept a connection: " + error.message());
+        detail::Event pause(io_);
+        co_await pause.wait_for(std::chrono::milliseconds(50));
+        continue;
+      }
+      try {
+        admit(std::move(socket));
+      } catch (const std::exception& failure) {
+        log_.say(std::string("cannot accept a connection: ") + failure.what());
+      }
+    }
+  }
+
+  void admit(tcp::socket socket) {
+    error_code error;
+    socket.set_option(tcp::no_delay(true), error);
+    socket.set_option(detail::asio::socket_base::keep_alive(true), error);
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    counters_.accepted.add(1);
+    const bool is_full = connections_.size() - num_ending_ >= options_.max_connections;
+    if (is_full && num_ending_ >= kMaxEnding) {
+      count_refusal(RefusalCode::crowded);
+      return;
+    }
+    auto connection = std::make_shared<Connection>(*this, std::move(socket));
+    connection->peer = error ? "somebody" : to_string(Address{peer.address().to_string(), peer.port()});
+    connection->in.reserve(detail::FrameBuffer::kBase);
+    connection->deadline = Clock::now() + options_.handshake_deadline;
+    connection->place = connections_.insert(connections_.end(), connection);
+    counters_.connections.set(connections_.size());
+    if (is_full) make_room();
+    detail::asio::co_spawn(io_, read(connection), detail::asio::detached);
+    detail::asio::co_spawn(io_, write(connection), detail::asio::detached);
+  }
+
+  /// Refuses the oldest connection that has not proven itself, so that silent strangers cannot keep others out: the newest
+  /// of all when there is no other.
+  void make_room() {
+    const auto victim = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+      return connection->phase == Phase::hello || connection->phase == Phase::proof;
+    });
+    refuse(**victim, RefusalCode::crowded, true,
+           "there are " + std::to_string(options_.max_connections) + " connections already");
+  }
+
+  void remove(Connection& connection) {
+    error_code ignored;
+    connection.socket.close(ignored);
+    if (connection.phase == Phase::ending) --num_ending_;
+    connection.phase = Phase::ending;
+    connection.wake.notify();
+    receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase;
+    counters_.receive_bytes.set(receive_bytes_);
+    if (connection.has_session) {
+      Known& known = connection.session->second;
+      known.connection = nullptr;
+      known.left = ++leaves_;
+      connection.has_session = false;
+    }
+    connections_.erase(connection.place);
+    counters_.connections.set(connections_.size());
+    if (stopping_) ticker_.notify();
+  }
+
+  /// Nothing that the peer sends counts from now on; what is to be written still is, and the connection closes when the peer
+  /// does, at the latest at `latest`.
+  void begin_ending(Connection& connection, Clock::time_point latest) {
+    connection.phase = Phase::ending;
+    ++num_ending_;
+    connection.deadline = latest;
+    connection.wake.notify();
+    connection.pause.notify();
+  }
+
+  void end(Connection& connection, Clock::time_point latest) {
+    if (connection.phase == Phase::ending) {
+      connection.deadline = std::min(connection.deadline, latest);
+      return;
+    }
+    append_acknowledgement(connection);
+    append_frame(MessageType::goodbye, {}, connection.out);
+    begin_ending(connection, latest);
+  }
+
+  void count_refusal(RefusalCode code) { counters_.refused[static_cast<std::size_t>(code)].add(1); }
+
+  void refuse(Connection& connection, RefusalCode code, bool again, const std::string& sentence) {
+    if (connection.phase == Phase::ending) return;
+    count_refusal(code);
+    const std::string name =
+        connection.hello.name.empty() ? "" : " (" + printable(connection.hello.name) + ")";
+    log_.say("refused " + connection.peer + name + ": " + printable(sentence));
+    append_acknowledgement(connection);
+    append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
+    begin_ending(connection, Clock::now() + kLinger);
+  }
+
+  // Reading.
+
+  enum class Progress { done, again };
+
+  awaitable<void> read(ConnectionPointer connection) {
+    Connection& c = *connection;
+    try {
+      while (c.phase != Phase::ending) {
+        detail::Frame frame;
+        const auto state = c.in.next(static_cast<std::uint32_t>(insert_limit(c)), kMaxControlBytes, frame);
+        if (state == detail::FrameBuffer::State::fault) {
+          refuse_fault(c);
+          break;
+        }
+        if (state == detail::FrameBuffer::State::frame) {
+          Clock::duration pause = std::chrono::milliseconds(1);
+          while (handle(c, frame) == Progress::again) {
+            c.deadline = Clock::time_point::max();  // it is not the peer who keeps us waiting
+            acknowledge_soon(c);
+            co_await c.pause.wait_for(pause);
+            pause = std::min<Clock::duration>(2 * pause, std::chrono::milliseconds(50));
+            if (c.phase == Phase::ending) break;
+          }
+          continue;
+        }
+        acknowledge_soon(c);
+        Clock::duration pause = std::chrono::milliseconds(1);
+        while (c.phase != Phase::ending && !make_room_for_frame(c)) {
+          c.deadline = Clock::time_point::max();
+          co_await c.pause.wait_for(pause);
+          pause = std::min<Clock::duration>(2 * pause, std::chrono::milliseconds(50));
+        }
+        if (c.phase == Phase::ending) break;
+        if (c.deadline == Clock::time_point::max()) live(c);
+        const bool is_alive = co_await receive(c);
+        if (!is_alive) break;
+      }
+      while (c.phase == Phase::ending) {  // until the peer has read our last words and closes
+        c.in.clear();
+        const bool is_alive = co_await receive(c);
+        if (!is_alive) break;
+      }
+    } catch (const std::exception& error) {  // no memory, no random numbers
+      log_.say("closed " + c.peer + ": " + error.what());
+    }
+    remove(c);
+  }
+
+  awaitable<bool> receive(Connection& c) {
+    error_code error;
+    if (c.in.empty() && c.in.capacity() > detail::FrameBuffer::kBase) {  // it may be taken away meanwhile
+      c.may_shrink = true;
+      co_await c.socket.async_wait(tcp::socket::wait_read, detail::into(error));
+      c.may_shrink = false;
+      if (error) co_return false;
+    }
+    const auto space = c.in.space();
+    const auto buffer = detail::asio::buffer(space.data(), space.size());
+    const std::size_t count = co_await c.socket.async_read_some(buffer, detail::into(error));
+    if (error) co_return false;
+    counters_.bytes_received.add(count);
+    c.in.received(count);
+    c.progress += count;
+    if (c.progress >= kProgress && c.phase == Phase::open) live(c);
+    co_return true;
+  }
+
+  void live(Connection& c) {
+    c.progress = 0;
+    c.deadline =
+        Clock::now() + (c.phase == Phase::open ? options_.idle_deadline : options_.handshake_deadline);
+  }
+
+  /// Strangers cannot send batches, so nothing large.
+  std::size_t insert_limit(const Connection& c) const {
+    return c.phase == Phase::open ? options_.max_frame_bytes : kMaxControlBytes;
+  }
+
+  /// Whether the frame at the front fits into the buffer, which grows if the limit of all buffers allows it; buffers that
+  /// lie idle are taken away first, and those in use after the frame that they hold.
+  bool make_room_for_frame(Connection& c) {
+    const std::size_t needed = c.in.needed(), held = c.in.capacity();
+    if (needed > detail::FrameBuffer::kBase) c.used_large = true;
+    if (needed <= held) return true;
+    if (receive_bytes_ + (needed - held) > options_.max_receive_bytes) {
+      for (const auto& other : connections_) {
+        if (other->may_shrink) resize(*other, detail::FrameBuffer::kBase);
+      }
+    }
+    if (receive_bytes_ + (needed - held) > options_.max_receive_bytes) {
+      if (!std::exchange(c.has_waited, true)) counters_.memory_waits.add(1);
+      is_short_of_memory_ = true;
+      return false;
+    }
+    resize(c, needed);
+    return true;
+  }
+
+  void resize(Connection& c, std::size_t capacity) {
+    const std::size_t before = c.in.capacity();
+    c.in.reserve(capacity);
+    receive_bytes_ = receive_bytes_ - before + capacity;
+    counters_.receive_bytes.set(receive_bytes_);
+  }
+
+  void refuse_fault(Connection& c) {
+    const FrameFault fault = c.in.fault();
+    if (fault == FrameFault::version) {
+      return refuse(c, RefusalCode::version, false,
+                    "protocol version " + std::to_string(c.in.head().version) +
+                        ", this server speaks version " + std::to_string(kProtocolVersion));
+    }
+    if (fault == FrameFault::length) {
+      return refuse(c, RefusalCode::malformed, false,
+                    "a frame of " + std::to_string(c.in.head().length) + " bytes, more than allowed");
+    }
+    const bool is_damage = fault == FrameFault::checksum;
+    refuse(c, is_damage ? RefusalCode::damaged : RefusalCode::malformed, is_damage,
+           std::string(to_string(fault)));
+  }
+
+  // What frames say.
+
+  Progress handle(Connection& c, const detail::Frame& frame) {
+    try {
+      const Progress progress = dispatch(c, frame);
+      if (progress == Progress::again) return progress;
+    } catch (const Error& error) {
+      refuse(c, RefusalCode::malformed, false, error.what());
+    }
+    c.has_waited = false;
+    counters_.frames.add(1);
+    if (is_short_of_memory_ && c.in.capacity() > detail::FrameBuffer::kBase)
+      resize(c, detail::FrameBuffer::kBase);
+    if (c.phase == Phase::open) live(c);
+    return Progress::done;
+  }
+
+  Progress dispatch(Connection& c, const detail::Frame& frame) {
+    const MessageType type = frame.head.type;
+    if (c.phase == Phase::hello && type == MessageType::hello) return on_hello(c, frame.payload);
+    if (c.phase == Phase::proof && type == MessageType::proof) return on_proof(c, frame.payload);
+    if (c.phase == Phase::open) {
+      if (type == MessageType::insert) return on_insert(c, frame.payload);
+      if (type == MessageType::heartbeat && frame.payload.empty()) return Progress::done;
+      if (type == MessageType::goodbye && frame.payload.empty()) return on_goodbye(c);
+    }
+    throw Error("a message of type " + std::to_string(static_cast<int>(type)) + " where none is expected");
+  }
+
+  Progress on_hello(Connection& c, std::span<const std::byte> payload) {
+    c.hello = read_message<Hello>(payload);
+    if (c.hello.name.size() > kMaxNameBytes) throw Error("a name of more than 128 bytes");
+    if (c.hello.first == 0) throw Error("a first sequence number of 0");
+    c.hello_payload.assign(payload.begin(), payload.end());
+    const Challenge challenge{.nonce = random_bytes<32>(), .needs_token = !options_.token.is_empty()};
+    c.challenge_payload = to_bytes(challenge);
+    append_frame(MessageType::challenge, c.challenge_payload, c.out);
+    c.wake.notify();
+    c.phase = Phase::proof;
+    return Progress::done;
+  }
+
+  Progress on_proof(Connection& c, std::span<const std::byte> payload) {
+    const auto message = read_message<ProofMessage>(payload);
+    const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return Progress::again;
+    if (!options_.token.is_empty()) {
+      const Proof expected = client_proof(options_.token, c.hello_payload, c.challenge_payload);
+      if (!equal_in_constant_time(message.proof, expected)) {
+        const bool has_none = message.proof == Proof{};
+        refuse(c, RefusalCode::token, false,
+               has_none ? "this server wants a token, and the client has none"
+                        : "the token is not the server's");
+        return Progress::done;
+      }
+    }
+    if (c.hello.role != Role::actor) {
+      refuse(c, RefusalCode::role, false,
+             "this server does not serve the role " + std::to_string(static_cast<int>(c.hello.role)));
+      return Progress::done;
+    }
+    const std::string difference = layout_difference(c.hello.layout, layout_);
+    if (!difference.empty()) {
+      refuse(c, RefusalCode::layout, false, difference);
+      return Progress::done;
+    }
+    const std::uint64_t lost = attach(c);
+    Welcome welcome{.run = options_.run,
+                    .last = c.session->second.last,
+                    .lost = lost,
+                    .window = options_.window,
+                    .heartbeat_ms = static_cast<std::uint32_t>(
+                        std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count()),
+                    .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes)};
+    welcome.proof = server_proof(options_.token, c.hello_payload, c.challenge_payload, welcome);
+    append_message(welcome, c.out);
+    c.wake.notify();
+    c.phase = Phase::open;
+    c.hello.layout = {}, c.hello_payload = {}, c.challenge_payload = {};
+    counters_.admitted.add(1);
+    return Progress::done;
+  }
+
+  /// Gives the connection its client's session; returns how many batches that client knows to be acknowledged and the
+  /// session does not. Needs the lock.
+  std::uint64_t attach(Connection& c) {
+    auto found = sessions_.find(c.hello.client);
+    if (found == sessions_.end()) {
+      if (sessions_.size() >= options_.max_sessions) forget_oldest_session();
+      found = sessions_.try_emplace(c.hello.client).first;
+      found->second.last = c.hello.first - 1;
+      counters_.sessions.set(sessions_.size());
+    }
+    Known& known = found->second;
+    const std::uint64_t lost = c.hello.first - 1 - std::min(known.last, c.hello.first - 1);
+    known.last += lost;
+    counters_.lost.add(lost);
+    if (known.connection != nullptr) {
+      known.connection->has_session = false;
+      refuse(*known.connection, RefusalCode::displaced, false,
+             "another connection with the same client id came");
+    }
+    known.connection = &c;
+    known.left = kConnected;
+    c.session = found;
+    c.has_session = true;
+    return lost;
+  }
+
+  /// There is one that is not connected: there are at least as many sessions as connections, and this one has none yet.
+  void forget_oldest_session() {
+    auto oldest = sessions_.end();
+    for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
+      if (it->second.connection != nullptr) continue;
+      if (oldest == sessions_.end() || it->second.left < oldest->second.left) oldest = it;
+    }
+    if (oldest != sessions_.end()) sessions_.erase(oldest);
+  }
+
+  Progress on_insert(Connection& c, std::span<const std::byte> payload) {
+    const InsertView batch = read_insert(payload, layout_);
+    Known& known = c.session->second;
+    if (batch.sequence <= known.last) {
+      counters_.duplicates.add(1);
+      c.acknowledge = true;
+      return Progress::done;
+    }
+    if (batch.sequence != known.last + 1) {
+      throw Error("batch " + std::to_string(batch.sequence) + " came after batch " +
+                  std::to_string(known.last));
+    }
+    const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return Progress::again;
+    const Outcome outcome = apply(c, batch);
+    if (outcome == Outcome::timeout) {
+      if (!std::exchange(c.has_waited, true)) counters_.waits.add(1);
+      return Progress::again;
+    }
+    if (outcome != Outcome::ok) {
+      refuse(c, RefusalCode::stopping, true, "the replay is closed");
+      return Progress::done;
+    }
+    if (c.phase == Phase::ending) return Progress::done;  // refused in `apply`
+    known.last = batch.sequence;
+    c.acknowledge = true;
+    counters_.batches.add(1);
+    counters_.items.add(batch.records.size());
+    return Progress::done;
+  }
+
+  Outcome apply(Connection& c, const InsertView& batch) {
+    try {
+      return insert_(batch.records, batch.priorities);
+    } catch (const InvalidArgument& error) {
+      refuse(c, RefusalCode::rejected, false, error.what());
+    } catch (const LayoutMismatch& error) {
+      refuse(c, RefusalCode::rejected, false, error.what());
+    } catch (const std::exception& error) {
+      refuse(c, RefusalCode::failed, true, error.what());
+    }
+    return Outcome::ok;
+  }
+
+  Progress on_goodbye(Connection& c) {
+    const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return Progress::again;
+    sessions_.erase(c.session);
+    c.has_session = false;
+    counters_.sessions.set(sessions_.size());
+    begin_ending(c, Clock::now() + kLinger);
+    return Progress::done;
+  }
+
+  std::vector<Session> copy_sessions() const {
+    std::vector<std::pair<std::uint64_t, Session>> ordered;
+    ordered.reserve(sessions_.size());
+    for (const auto& [client, known] : sessions_) {
+      ordered.push_back({known.left, {client, known.last}});
+    }
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Session> sessions;
+    sessions.reserve(ordered.size());
+    for (const auto& entry : ordered) sessions.push_back(entry.second);
+    return sessions;
+  }
+
+  // Writing.
+
+  void acknowledge_soon(Connection& c) {
+    if (c.acknowledge && !c.is_writing) c.wake.notify();
+  }
+
+  static void append_acknowledgement(Connection& c) {
+    if (!c.acknowledge || !c.has_session) return;
+    c.acknowledge = false;
+    append_message(Acknowledge{c.session->second.last}, c.out);
+  }
+
+  awaitable<void> write(ConnectionPointer connection) {
+    Connection& c = *connection;
+    try {
+      co_await write_all(c);
+    } catch (const std::exception& failure) {  // no memory
+      log_.say("closed " + c.peer + ": " + failure.what());
+      close(c);
+    }
+  }
+
+  /// Writes whatever is to be written until the connection ends.
+  awaitable<void> write_all(Connection& c) {
+    std::vector<std::byte> sending;
+    while (c.socket.is_open()) {
+      append_acknowledgement(c);
+      if (std::exchange(c.heartbeat, false) && c.out.empty()) append_frame(MessageType::heartbeat, {}, c.out);
+      if (c.out.empty()) {
+        if (c.phase == Phase::ending) {
+          error_code ignored;
+          c.socket.shutdown(tcp::socket::shutdown_send, ignored);
+          break;
+        }
+        co_await c.wake.wait();
+        continue;
+      }
+      sending.clear();
+      sending.swap(c.out);
+      c.is_writing = true;
+      c.last_write = Clock::now();
+      error_code error;
+      const auto buffer = detail::asio::buffer(sending.data(), sending.size());
+      const std::size_t count = co_await detail::asio::async_write(c.socket, buffer, detail::into(error));
+      c.is_writing = false;
+      counters_.bytes_sent.add(count);
+      if (error) break;  // the reader sees it too
+    }
+  }
+
+  /// Ends the reader and the writer, whatever they are doing.
+  static void close(Connection& c) {
+    error_code ignored;
+    c.socket.close(ignored);
+    c.wake.notify();
+    c.pause.notify();
+  }
+
+  // The clock.
+
+  awaitable<void> tick() {
+    while (!stopping_ || !connections_.empty()) {
+      co_await ticker_.wait_for(stopping_ ? std::chrono::milliseconds(1) : tick_);
+      const Clock::time_point now = Clock::now();
+      is_short_of_memory_ = false;  // who still is says so again
+      for (const auto& connection : connections_) {
+        try {
+          look_after(*connection, now);
+        } catch (const std::exception&) {  // no memory to say more
+          close(*connection);
+        }
+      }
+      log_.catch_up(now);
+    }
+  }
+
+  void look_after(Connection& c, Clock::time_point now) {
+    const bool is_stuck = c.is_writing && now - c.last_write > options_.idle_deadline;
+    if (now >= c.deadline || is_stuck) {
+      if (c.phase == Phase::ending || is_stuck) {
+        close(c);
+        if (c.phase != Phase::ending) refuse(c, RefusalCode::slow, true, "does not read what it is sent");
+      } else if (c.phase == Phase::open) {
+        refuse(c, RefusalCode::slow, true, "nothing was heard for " + seconds(options_.idle_deadline));
+      } else {
+        refuse(c, RefusalCode::slow, true, "no proof came within " + seconds(options_.handshake_deadline));
+      }
+      return;
+    }
+    if (c.phase != Phase::open) return;
+    if (!c.is_writing && now - c.last_write >= options_.heartbeat - tick_) {
+      c.heartbeat = true;
+      c.wake.notify();
+    }
+    const bool was_used = std::exchange(c.used_large, false);
+    if (!was_used && c.may_shrink) resize(c, detail::FrameBuffer::kBase);
+  }
+
+  static std::string seconds(Clock::duration duration) {
+    return troop::detail::to_text(std::chrono::duration<double>(duration).count()) + " s";
+  }
+
+  ServerOptions options_;
+  const RecordLayout layout_;
+  const Insert insert_;
+  Address address_;
+
+  mutable std::mutex sessions_mutex_;  // guards sessions_; held while a batch is applied
+  Sessions sessions_;
+  std::uint64_t leaves_ = 0;
+
+  // Only the server's thread uses these.
+  detail::asio::io_context io_{1};
+  tcp::acceptor acceptor_;
+  detail::Event ticker_;
+  Clock::duration tick_{};
+  detail::LimitedLog log_;
+  std::list<ConnectionPointer> connections_;
+  std::size_t num_ending_ = 0, receive_bytes_ = 0;
+  bool is_short_of_memory_ = false;
+  bool stopping_ = false;
+
+  Counters counters_;
+  std::thread thread_;
+};
+
+}  // namespace troop::net
