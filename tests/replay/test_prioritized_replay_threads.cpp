@@ -47,8 +47,8 @@ struct Hook {
   std::function<void()> action;
 };
 
-/// An array storage whose reads and writes call a hook before they happen, so that a test can let something
-/// else happen at just that moment.
+/// An array storage whose reads and writes call a hook before they happen, so that a test can let another
+/// thread do something at just that moment.
 class HookedStorage {
  public:
   using Options = ArrayStorage::Options;
@@ -83,8 +83,7 @@ class HookedStorage {
  private:
   static void fire(Hook& hook, std::size_t slot) {
     if (!hook.action || hook.slot != slot) return;
-    const auto action = std::exchange(hook.action, nullptr);
-    action();
+    std::thread(std::exchange(hook.action, nullptr)).join();
   }
 
   ArrayStorage storage_;
