@@ -655,7 +655,8 @@ TEST_CASE("acting takes no memory for training") {
   const auto act = [&] {
     network.evaluate(MatrixView<float>(x.data(), 1, 4), MatrixView<float>(q.data(), 1, 2));
   };
-  CHECK(troop::testing::allocations_in(act) <= 3);  // the workspace, the transposed weights, a message not used
+  CHECK(troop::testing::allocations_in(act) <=
+        3);  // the workspace, the transposed weights, a message not used
   CHECK(troop::testing::allocations_in(act) == 0);
   CHECK(network.optimizer_steps() == 0);
   CHECK(network.gradient().empty());
