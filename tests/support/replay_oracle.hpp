@@ -25,8 +25,8 @@
 
 namespace troop::testing {
 
-/// Does at random what users do, and compares. Which items a remover chose is asked of the replay, by updates that
-/// change nothing; that it chose as many as it had to, and only among those that were there, is checked.
+/// Does at random what users do, and compares. Which items a remover chose is asked of the replay, by updates
+/// that change nothing; that it chose as many as it had to, and only among those that were there, is checked.
 template <class Record, class Sampler, class Remover>
 class ReplayOracle {
  public:
@@ -201,8 +201,8 @@ class ReplayOracle {
     }
   }
 
-  /// A function from a priority to the least and the greatest probability that an item of it may have: equal priorities
-  /// have different ranks.
+  /// A function from a priority to the least and the greatest probability that an item of it may have: equal
+  /// priorities have different ranks.
   std::function<std::pair<double, double>(float)> probabilities() const {
     const auto n = static_cast<double>(order_.size());
     if constexpr (kUniform || kNewest) {

@@ -30,8 +30,8 @@ namespace troop {
 /// - `value(slot)`; `smallest_probability()`: that of the least probable slot that can be drawn, asked for
 ///   only with WeightNormalizer::replay.
 ///
-/// - `S::kKeepsOrder`, where there is one, is true when the order matters in which slots come by a value: the slot of an
-///   item that is replaced is then set to 0 before it gets the value of the new one.
+/// - `S::kKeepsOrder`, where there is one, is true when the order matters in which slots come by a value: the
+///   slot of an item that is replaced is then set to 0 before it gets the value of the new one.
 ///
 /// Changes come one at a time, under the replay's lock, and so do draws. All are noexcept but where memory
 /// may be taken.

@@ -7,8 +7,7 @@
 #define CEREAL_THREAD_SAFE 1
 #endif
 #if !CEREAL_THREAD_SAFE
-#error \
-    "include <troop/serialization/cereal.hpp> before Cereal's headers, or define CEREAL_THREAD_SAFE=1 for all units"
+#error "include <troop/serialization/cereal.hpp> before Cereal's headers, or define CEREAL_THREAD_SAFE=1"
 #endif
 
 #include <algorithm>
