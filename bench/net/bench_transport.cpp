@@ -1,12 +1,14 @@
 // Batches of 50 transitions over TCP on loopback into a replay of the same process.
 //
-// - insert  k clients, each with a thread that inserts; one server thread, whose `insert` adds to a full replay. A call is
+// - insert  k clients, each with a thread that inserts; one server thread, whose `insert` adds to a full
+//   replay. A call is
 //           what each client sends until all of it is acknowledged
-// - stream  the same bytes over k plain sockets: blocking writes of a frame each, one thread that reads them with a
+// - stream  the same bytes over k plain sockets: blocking writes of a frame each, one thread that reads them
+//   with a
 //           coroutine a connection into 1 MiB and does nothing with them
 //
-// Records: cart_pole (44 bytes) and atari (56,460 bytes). A name is verb/record/clients:k. Everything shares the processors of
-// one machine; with two of them, clients and server take turns.
+// Records: cart_pole (44 bytes) and atari (56,460 bytes). A name is verb/record/clients:k. Everything shares
+// the processors of one machine; with two of them, clients and server take turns.
 #include <benchmark/benchmark.h>
 
 #include <array>

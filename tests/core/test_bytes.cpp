@@ -16,18 +16,9 @@ using troop::ByteReader;
 using troop::ByteWriter;
 using troop::DType;
 using troop::RecordLayout;
+using troop::testing::error_of;
 
 namespace {
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::vector<std::byte> example() {
   std::vector<std::byte> bytes;
@@ -70,17 +61,17 @@ TEST_CASE("bytes that end too early, or too late, are refused by what is missing
   const auto bytes = example();
   for (std::size_t length = 0; length < bytes.size(); ++length)
     CHECK_THROWS_AS(read_example(std::span(bytes).first(length)), troop::Error);
-  CHECK(message_of([] { ByteReader({}).number<std::uint32_t>(); }) == "ends 4 bytes too early");
+  CHECK(error_of([] { ByteReader({}).number<std::uint32_t>(); }) == "ends 4 bytes too early");
   const std::array<std::byte, 3> three{};
-  CHECK(message_of([&] { ByteReader(three).finish(); }) == "3 bytes too many");
+  CHECK(error_of([&] { ByteReader(three).finish(); }) == "3 bytes too many");
 }
 
 TEST_CASE("a count that the bytes cannot hold is refused before anything is allocated") {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).number(std::uint32_t{0xffffffff});
   ByteWriter(bytes).number(std::uint64_t{0});
-  CHECK(message_of([&] { ByteReader(bytes).text(); }) == "4294967295 elements in 8 bytes");
-  CHECK(message_of([&] { ByteReader(bytes).count(4); }) == "4294967295 elements in 8 bytes");
+  CHECK(error_of([&] { ByteReader(bytes).text(); }) == "4294967295 elements in 8 bytes");
+  CHECK(error_of([&] { ByteReader(bytes).count(4); }) == "4294967295 elements in 8 bytes");
 }
 
 TEST_CASE("layouts that cannot be are refused") {
@@ -97,13 +88,13 @@ TEST_CASE("layouts that cannot be are refused") {
     }
     return bytes;
   };
-  CHECK(message_of([&] { ByteReader(layout_of(4, 1, 99)).layout(); }) ==
+  CHECK(error_of([&] { ByteReader(layout_of(4, 1, 99)).layout(); }) ==
         "f0.dtype: 99 is not allowed; expected a dtype");
-  CHECK(message_of([&] { ByteReader(layout_of(0, 0, 9)).layout(); }) ==
+  CHECK(error_of([&] { ByteReader(layout_of(0, 0, 9)).layout(); }) ==
         "fields: 0 is not allowed; expected at least one field");
-  CHECK(message_of([&] { ByteReader(layout_of(4, 1025, 9)).layout(); }) ==
+  CHECK(error_of([&] { ByteReader(layout_of(4, 1025, 9)).layout(); }) ==
         "number of fields: 1025 is not allowed; expected at most 1024");
-  CHECK(message_of([&] { ByteReader(layout_of(8, 1, 9)).layout(); }) ==
+  CHECK(error_of([&] { ByteReader(layout_of(8, 1, 9)).layout(); }) ==
         "a record of 8 bytes with fields in other places than f0 f32 would have");
 }
 

@@ -7,21 +7,10 @@
 
 #include <troop/core/error.hpp>
 
+#include "testing.hpp"
+
 using troop::InvalidArgument;
-
-namespace {
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-}  // namespace
+using troop::testing::error_of;
 
 TEST_CASE("an invalid argument says field, value and what is allowed, and keeps them apart") {
   const InvalidArgument error("batch_size", "0", "an integer from 1 to 65536");
@@ -47,31 +36,29 @@ TEST_CASE("every exception can be caught as troop::Error and as std::runtime_err
 
 TEST_CASE("require passes what is allowed and writes values as a reader would") {
   CHECK_NOTHROW(troop::require(true, "field", 1, "anything"));
-  CHECK(message_of([] { troop::require(false, "n", 17, "less"); }) == "n: 17 is not allowed; expected less");
-  CHECK(message_of([] { troop::require(false, "on", true, "no"); }) ==
-        "on: true is not allowed; expected no");
-  CHECK(message_of([] { troop::require(false, "x", 0.25, "1"); }) == "x: 0.25 is not allowed; expected 1");
-  CHECK(message_of([] { troop::require(false, "name", "?", "a name"); }) ==
+  CHECK(error_of([] { troop::require(false, "n", 17, "less"); }) == "n: 17 is not allowed; expected less");
+  CHECK(error_of([] { troop::require(false, "on", true, "no"); }) == "on: true is not allowed; expected no");
+  CHECK(error_of([] { troop::require(false, "x", 0.25, "1"); }) == "x: 0.25 is not allowed; expected 1");
+  CHECK(error_of([] { troop::require(false, "name", "?", "a name"); }) ==
         "name: ? is not allowed; expected a name");
-  CHECK(message_of([] {
-          troop::require(false, "key", std::numeric_limits<std::uint64_t>::max(), "a key");
-        }) == "key: 18446744073709551615 is not allowed; expected a key");
+  CHECK(error_of([] { troop::require(false, "key", std::numeric_limits<std::uint64_t>::max(), "a key"); }) ==
+        "key: 18446744073709551615 is not allowed; expected a key");
 }
 
 TEST_CASE("require writes one-byte integers as numbers, not as characters") {
-  CHECK(message_of([] { troop::require(false, "depth", std::uint8_t{65}, "less"); }) ==
+  CHECK(error_of([] { troop::require(false, "depth", std::uint8_t{65}, "less"); }) ==
         "depth: 65 is not allowed; expected less");
-  CHECK(message_of([] { troop::require(false, "depth", std::int8_t{-1}, "more"); }) ==
+  CHECK(error_of([] { troop::require(false, "depth", std::int8_t{-1}, "more"); }) ==
         "depth: -1 is not allowed; expected more");
 }
 
 TEST_CASE("require_between includes both ends and refuses what is not a number") {
   CHECK_NOTHROW(troop::require_between("x", 0.0, 0.0, 1.0));
   CHECK_NOTHROW(troop::require_between("x", 1.0, 0.0, 1.0));
-  CHECK(message_of([] { troop::require_between("x", 1.5, 0.0, 1.0); }) ==
+  CHECK(error_of([] { troop::require_between("x", 1.5, 0.0, 1.0); }) ==
         "x: 1.5 is not allowed; expected a number from 0 to 1");
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  CHECK(message_of([&] { troop::require_between("x", nan, 0.0, 1.0); }) ==
+  CHECK(error_of([&] { troop::require_between("x", nan, 0.0, 1.0); }) ==
         "x: nan is not allowed; expected a number from 0 to 1");
   CHECK_THROWS_AS(troop::require_between("x", -1e-300, 0.0, 1.0), InvalidArgument);
   CHECK_THROWS_AS(troop::require_between("x", std::numeric_limits<double>::infinity(), 0.0, 1e300),

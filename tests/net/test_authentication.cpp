@@ -13,8 +13,10 @@
 #include <troop/net/authentication.hpp>
 
 #include "temporary_directory.hpp"
+#include "testing.hpp"
 
 using namespace troop::net;
+using troop::testing::error_of;
 
 namespace {
 
@@ -31,16 +33,6 @@ std::string hex(const Proof& proof) {
   return text;
 }
 
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string file_with(const troop::testing::TemporaryDirectory& directory, std::string_view content,
                       mode_t mode = 0600) {
   const std::string path = directory.file("token");
@@ -52,7 +44,8 @@ std::string file_with(const troop::testing::TemporaryDirectory& directory, std::
 }  // namespace
 
 TEST_CASE("a proof is HMAC-SHA-256 over the parts, each behind its length") {
-  // python3 -c "import hmac; print(hmac.new(b'0123456789abcdef', b'\x03'+b'\0'*7+b'abc'+b'\0'*8, 'sha256').hexdigest())"
+  // python3 -c "import hmac; print(hmac.new(b'0123456789abcdef', b'\x03'+b'\0'*7+b'abc'+b'\0'*8,
+  // 'sha256').hexdigest())"
   CHECK(hex(Token("0123456789abcdef").prove({bytes_of("abc"), bytes_of("")})) ==
         "4fafd30c93230d130144776886cbadc90be307b1307d3cff3d40d8d230ad314e");
 }

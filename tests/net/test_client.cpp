@@ -25,6 +25,7 @@
 using namespace troop;
 using namespace troop::testing;
 using namespace std::chrono_literals;
+using troop::testing::error_of;
 
 namespace {
 
@@ -53,16 +54,6 @@ Outcome send(net::Client& client, std::uint32_t id, std::size_t first, std::size
              Deadline deadline = Deadline::after(30s)) {
   const auto items = numbered(id, static_cast<std::uint32_t>(first), count);
   return client.insert(view(items), priorities_of(items), deadline);
-}
-
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace

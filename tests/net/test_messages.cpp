@@ -18,22 +18,13 @@
 using namespace troop;
 using namespace troop::net;
 using namespace troop::testing;
+using troop::testing::error_of;
 
 namespace {
 
 struct Odd {
   std::array<std::uint8_t, 7> bytes;
 };
-
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 }  // namespace
 

@@ -24,6 +24,7 @@ using namespace troop;
 using namespace troop::net;
 using namespace troop::testing;
 using namespace std::chrono_literals;
+using troop::testing::error_of;
 
 namespace {
 
@@ -42,16 +43,6 @@ void insert(RawClient& client, std::uint64_t sequence, std::uint32_t first, std:
 
 std::uint64_t acknowledged(RawClient& client) {
   return client.expect<Acknowledge>().last;
-}
-
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 /// A client who does everything right, to be used while others do not.

@@ -8,19 +8,12 @@
 #include <troop/core/random.hpp>
 #include <troop/nn/network.hpp>
 
+#include "testing.hpp"
+
 using namespace troop::nn;
+using troop::testing::error_of;
 
 namespace {
-
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

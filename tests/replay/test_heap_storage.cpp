@@ -74,16 +74,6 @@ Key add(Replay& replay, std::size_t count, float priority = 1.0f) {
   return replay.add(episodes_from(replay.statistics().inserts, count), std::vector<float>(count, priority));
 }
 
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 /// Counts itself; calls back when one is destroyed; throws when the `throw_at`-th copy is made.
 struct Counted {
   explicit Counted(int number_) : number(number_) { ++alive; }
@@ -114,6 +104,7 @@ struct NoSerializer;
 template <class Remover = OldestFirstRemover>
 using CountedReplay =
     PrioritizedReplay<Counted, HeapStorage<Counted, NoSerializer>, ProportionalSampler, Remover>;
+using troop::testing::error_of;
 
 std::vector<std::byte> bytes_of(std::uint64_t length, const std::string& text) {
   std::vector<std::byte> bytes;
@@ -159,8 +150,8 @@ TEST_CASE("the heap storage is a storage of objects, and swaps pointers in and o
   CHECK(got[2] == nullptr);
   storage.exchange(3, items);
   CHECK(items[0] == object);
-  CHECK(message_of([] { Storage(0); }) == "capacity: 0 is not allowed; expected a positive integer");
-  CHECK(message_of([] { Storage(std::size_t{1} << 50); }) ==
+  CHECK(error_of([] { Storage(0); }) == "capacity: 0 is not allowed; expected a positive integer");
+  CHECK(error_of([] { Storage(std::size_t{1} << 50); }) ==
         "capacity: 1125899906842624 is not allowed; expected at most 4398046511104");
 }
 
@@ -177,13 +168,13 @@ TEST_CASE("objects are read back from their bytes, and other bytes are refused")
   CHECK(loaded[1]->empty());
   CHECK(Storage::load(0, {}).empty());
 
-  CHECK(message_of([&] { Storage::load(1, bytes); }) == "16 bytes too many");
-  CHECK(message_of([&] { Storage::load(3, bytes); }) == "ends 8 bytes too early");
-  CHECK(message_of([&] { Storage::load(std::size_t{1} << 60, bytes); }) ==
+  CHECK(error_of([&] { Storage::load(1, bytes); }) == "16 bytes too many");
+  CHECK(error_of([&] { Storage::load(3, bytes); }) == "ends 8 bytes too early");
+  CHECK(error_of([&] { Storage::load(std::size_t{1} << 60, bytes); }) ==
         std::to_string(bytes.size()) + " bytes for 1152921504606846976 objects");
-  CHECK(message_of([&] { Storage::load(1, bytes_of(~std::uint64_t{0}, "abc")); }) ==
+  CHECK(error_of([&] { Storage::load(1, bytes_of(~std::uint64_t{0}, "abc")); }) ==
         "18446744073709551615 elements in 3 bytes");
-  CHECK(message_of([&] { Storage::load(1, bytes_of(3, "abc")); }) == "ends 5 bytes too early");
+  CHECK(error_of([&] { Storage::load(1, bytes_of(3, "abc")); }) == "ends 5 bytes too early");
 
   Random random(troop::testing::seed(), "mutations");
   for (int round = 0; round < 5000; ++round) {
@@ -267,13 +258,13 @@ TEST_CASE("objects are added by value, by pointer, one or many, with or without 
 
 TEST_CASE("a null pointer or a wrong number of priorities is refused, and nothing is added") {
   PrioritizedReplay<Episode, HeapStorage<Episode>> replay({.capacity = 8});
-  CHECK(message_of([&] {
+  CHECK(error_of([&] {
           replay.add(std::vector{std::make_shared<const Episode>(0u), std::shared_ptr<const Episode>()},
                      std::array{1.0f, 1.0f});
         }) == "records[1]: null is not allowed; expected a pointer to an object");
-  CHECK(message_of([&] { replay.add(episodes_from(0, 2), std::array{1.0f}); }) ==
+  CHECK(error_of([&] { replay.add(episodes_from(0, 2), std::array{1.0f}); }) ==
         "number of priorities: 1 is not allowed; expected 2, one for each of the records");
-  CHECK(message_of([&] { replay.add(Episode(0), -1.0f); }).starts_with("priorities[0]: -1"));
+  CHECK(error_of([&] { replay.add(Episode(0), -1.0f); }).starts_with("priorities[0]: -1"));
   CHECK(replay.statistics().inserts == 0);
 }
 
@@ -420,7 +411,7 @@ TEST_CASE("a snapshot whose objects cannot be read is refused, and nothing chang
   save_snapshot(path, written);
   Read replay({.capacity = 8});
   add(replay, 3);
-  CHECK(message_of([&] { load_snapshot(path, replay); }).find("replay: is damaged: ") != std::string::npos);
+  CHECK(error_of([&] { load_snapshot(path, replay); }).find("replay: is damaged: ") != std::string::npos);
   CHECK(replay.size() == 3);
   CHECK(replay.statistics().inserts == 3);
 }

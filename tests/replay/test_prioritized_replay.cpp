@@ -35,6 +35,7 @@ using troop::RecordLayout;
 using troop::ReplayOptions;
 using troop::SampleOptions;
 using troop::testing::BoundaryRecord;
+using troop::testing::error_of;
 using troop::testing::Failures;
 using troop::testing::LargeRecord;
 using troop::testing::number_of;
@@ -46,16 +47,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 template <class Replay>
 void add(Replay& replay, const std::vector<float>& priorities) {
@@ -193,11 +184,11 @@ TEST_CASE("of a key that is updated twice in a call the last priority stays") {
 
 TEST_CASE("a key that was never given is an error, and nothing of the call is applied") {
   PrioritizedReplay<SmallRecord> replay({.capacity = 4, .alpha = 1.0});
-  CHECK(message_of([&] { replay.update(std::array<Key, 1>{0}, std::array<float, 1>{1}); }) ==
+  CHECK(error_of([&] { replay.update(std::array<Key, 1>{0}, std::array<float, 1>{1}); }) ==
         "key: 0 is not allowed; expected the key of an item that was added");
   add(replay, {1, 1, 1, 1, 1});
   const Snapshot before(replay);
-  CHECK(message_of([&] {
+  CHECK(error_of([&] {
           replay.update(std::array<Key, 3>{1, 0, 5}, std::array<float, 3>{9, 9, 9});
         }) == "key: 5 is not allowed; expected the key of an item that was added");
   CHECK(Snapshot(replay) == before);
@@ -277,8 +268,8 @@ TEST_CASE("a priority that is no finite number of at least 0 is named, and nothi
       for (const std::size_t place : {0u, 2u}) {
         std::array<float, 3> priorities{7, 8, 9};
         priorities[place] = refused.priority;
-        const auto added = message_of([&] { replay.add(records_from<SmallRecord>(5, 3), priorities); });
-        const auto updated = message_of([&] { replay.update(std::array<Key, 3>{2, 3, 4}, priorities); });
+        const auto added = error_of([&] { replay.add(records_from<SmallRecord>(5, 3), priorities); });
+        const auto updated = error_of([&] { replay.update(std::array<Key, 3>{2, 3, 4}, priorities); });
         CHECK(added == updated);
         const std::string start = "priorities[" + std::to_string(place) + "]: " + refused.text;
         CHECK(added.substr(0, start.size()) == start);
@@ -289,7 +280,7 @@ TEST_CASE("a priority that is no finite number of at least 0 is named, and nothi
   }
   PrioritizedReplay<SmallRecord> replay({.capacity = 4, .alpha = 2.0});
   CHECK(
-      message_of([&] {
+      error_of([&] {
         add(replay, {1.0f, 1e30f});
       }) ==
       "priorities[1]: 1.00000002e+30 is not allowed; expected a number whose power alpha is finite in single "
@@ -304,7 +295,7 @@ TEST_CASE("records of another layout are refused with what differs, and nothing 
   const std::array<float, 10> memory{};
   replay.add(BatchView(layout, memory.data(), 1), std::array{1.0f});
   const Snapshot before(replay);
-  CHECK(message_of([&] {
+  CHECK(error_of([&] {
           replay.add(BatchView(other, memory.data(), 2), std::array{1.0f, 1.0f});
         }) == "record layouts differ: field 0: observation f32[5], expected observation f32[4]");
   CHECK_THROWS_AS(replay.add(BatchView(other, memory.data(), 0), std::span<const float>()), LayoutMismatch);
@@ -315,7 +306,7 @@ TEST_CASE("records of another layout are refused with what differs, and nothing 
 }
 
 TEST_CASE("a replay of a known type is not made with another layout") {
-  CHECK(message_of([] {
+  CHECK(error_of([] {
           PrioritizedReplay<SmallRecord> replay({.capacity = 4}, RecordLayout({{"x", DType::f32, {11}}}));
         }) == "record layouts differ: field 0: x f32[11], expected observation u32[4]");
 }
@@ -324,10 +315,10 @@ TEST_CASE("different numbers of records, keys and priorities are refused") {
   PrioritizedReplay<SmallRecord> replay({.capacity = 4});
   add(replay, {1, 2});
   const Snapshot before(replay);
-  CHECK(message_of([&] {
+  CHECK(error_of([&] {
           replay.add(records_from<SmallRecord>(2, 3), std::array{1.0f, 1.0f});
         }) == "number of priorities: 2 is not allowed; expected 3, one for each of the records");
-  CHECK(message_of([&] {
+  CHECK(error_of([&] {
           replay.update(std::array<Key, 1>{0}, std::array{1.0f, 1.0f});
         }) == "number of priorities: 2 is not allowed; expected 1, one for each of the keys");
   CHECK(Snapshot(replay) == before);
@@ -336,16 +327,16 @@ TEST_CASE("different numbers of records, keys and priorities are refused") {
 TEST_CASE("there is nothing to sample from an empty replay or when every priority is 0") {
   PrioritizedReplay<SmallRecord> replay({.capacity = 4});
   Random random(1);
-  CHECK(message_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
+  CHECK(error_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
   add(replay, {0, 0});
-  CHECK(message_of([&] { replay.sample(1, {}, random); }) ==
+  CHECK(error_of([&] { replay.sample(1, {}, random); }) ==
         "sample from a replay in which every item has priority 0");
   CHECK_THROWS_AS(replay.sample(1, {}, random), EmptyReplay);
   CHECK(replay.statistics().samples == 0);
   replay.update(std::array<Key, 1>{1}, std::array{1.0f});
   CHECK(replay.sample(3, {}, random).keys == std::vector<Key>{1, 1, 1});
   replay.clear();
-  CHECK(message_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
+  CHECK(error_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
   CHECK(replay.statistics().samples == 3);
 }
 
@@ -353,11 +344,11 @@ TEST_CASE("a count or beta that is not allowed is refused by name") {
   PrioritizedReplay<SmallRecord> replay({.capacity = 4});
   add(replay, {1});
   Random random(1);
-  CHECK(message_of([&] { replay.sample(0, {}, random); }) ==
+  CHECK(error_of([&] { replay.sample(0, {}, random); }) ==
         "count: 0 is not allowed; expected an integer from 1 to 2^24");
-  CHECK(message_of([&] { replay.sample((1u << 24) + 1, {}, random); }) ==
+  CHECK(error_of([&] { replay.sample((1u << 24) + 1, {}, random); }) ==
         "count: 16777217 is not allowed; expected an integer from 1 to 2^24");
-  CHECK(message_of([&] { replay.sample(1, {.beta = -0.5}, random); }) ==
+  CHECK(error_of([&] { replay.sample(1, {.beta = -0.5}, random); }) ==
         "beta: -0.5 is not allowed; expected a number from 0 to 10");
   CHECK_THROWS_AS(replay.sample(1, {.beta = std::numeric_limits<double>::quiet_NaN()}, random),
                   InvalidArgument);
@@ -365,7 +356,7 @@ TEST_CASE("a count or beta that is not allowed is refused by name") {
 
 TEST_CASE("options that are not allowed are refused by name, absurd sizes included") {
   const auto refusal = [](const ReplayOptions& options) {
-    return message_of([&] { PrioritizedReplay<SmallRecord> replay(options); });
+    return error_of([&] { PrioritizedReplay<SmallRecord> replay(options); });
   };
   CHECK(refusal({.capacity = 0}) == "capacity: 0 is not allowed; expected an integer from 1 to 2^40");
   CHECK(refusal({.capacity = std::size_t{1} << 41}) ==
@@ -376,7 +367,7 @@ TEST_CASE("options that are not allowed are refused by name, absurd sizes includ
         "alpha: -0.1 is not allowed; expected a number from 0 to 10");
   CHECK(refusal({.capacity = 10, .alpha = std::numeric_limits<double>::quiet_NaN()}) ==
         "alpha: nan is not allowed; expected a number from 0 to 10");
-  CHECK(message_of([] { PrioritizedReplay<LargeRecord> replay({.capacity = std::size_t{1} << 40}); }) ==
+  CHECK(error_of([] { PrioritizedReplay<LargeRecord> replay({.capacity = std::size_t{1} << 40}); }) ==
         "capacity: 1099511627776 is not allowed; expected at most 34359738368");
 }
 

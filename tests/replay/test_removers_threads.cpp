@@ -18,6 +18,7 @@
 #include <troop/replay/removers.hpp>
 #include <troop/replay/samplers.hpp>
 
+#include "replay_policies.hpp"
 #include "replay_records.hpp"
 #include "testing.hpp"
 
@@ -36,19 +37,9 @@ using troop::testing::Failures;
 using troop::testing::kTorn;
 using troop::testing::LargeRecord;
 using troop::testing::number_of;
+using troop::testing::Policies;
 using troop::testing::records_from;
 using troop::testing::SmallRecord;
-
-namespace {
-
-template <class Record_, class Sampler_, class Remover_>
-struct Policies {
-  using Record = Record_;
-  using Sampler = Sampler_;
-  using Remover = Remover_;
-};
-
-}  // namespace
 
 TEST_CASE_TEMPLATE("with items going in any order, threads see whole records under their own keys", P,
                    Policies<SmallRecord, UniformSampler, InversePriorityRemover>,

@@ -18,6 +18,7 @@
 #include <troop/replay/removers.hpp>
 #include <troop/replay/samplers.hpp>
 
+#include "replay_policies.hpp"
 #include "replay_records.hpp"
 #include "testing.hpp"
 
@@ -38,6 +39,7 @@ using troop::testing::chi_square_bound;
 using troop::testing::Failures;
 using troop::testing::LargeRecord;
 using troop::testing::number_of;
+using troop::testing::Policies;
 using troop::testing::records_from;
 using troop::testing::SmallRecord;
 
@@ -80,13 +82,6 @@ std::map<Key, double> expected_probabilities(const std::vector<Key>& keys, doubl
   for (auto& [key, probability] : probabilities) probability /= total;
   return probabilities;
 }
-
-template <class Record_, class Sampler_, class Remover_>
-struct Policies {
-  using Record = Record_;
-  using Sampler = Sampler_;
-  using Remover = Remover_;
-};
 
 }  // namespace
 

@@ -49,6 +49,7 @@ namespace {
 
 using Shard = PrioritizedReplay<SmallRecord>;
 using Sharded = ShardedReplay<Shard>;
+using troop::testing::error_of;
 
 /// A shard that calls a function just before it draws: after the totals were read.
 class HookedShard : public Shard {
@@ -64,16 +65,6 @@ class HookedShard : public Shard {
   std::function<void()> before_draw;
   std::size_t draws = 0;
 };
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 /// Adds a batch and notes what priority each of its keys has.
 template <class Replay>
@@ -257,7 +248,7 @@ TEST_CASE("capacities are divided, remainders going to the first shards") {
 
 TEST_CASE("numbers of shards and options that are not allowed are refused by name") {
   const auto refusal = [](const ReplayOptions& options, std::size_t num_shards) {
-    return message_of([&] { Sharded replay(options, num_shards); });
+    return error_of([&] { Sharded replay(options, num_shards); });
   };
   CHECK(refusal({.capacity = 3}, 4) ==
         "number of shards: 4 is not allowed; expected an integer from 1 to capacity, 3");
@@ -272,7 +263,7 @@ TEST_CASE("numbers of shards and options that are not allowed are refused by nam
 
 TEST_CASE("shards that were made elsewhere must be there and be of one kind") {
   const auto refusal = [](std::vector<std::shared_ptr<Shard>> shards) {
-    return message_of([&] { Sharded replay(std::move(shards)); });
+    return error_of([&] { Sharded replay(std::move(shards)); });
   };
   const auto shard = [](const ReplayOptions& options) { return std::make_shared<Shard>(options); };
   CHECK(refusal({}) == "number of shards: 0 is not allowed; expected a positive integer");
@@ -288,7 +279,7 @@ TEST_CASE("shards that were made elsewhere must be there and be of one kind") {
   for (const std::size_t width : {4u, 5u})
     different.push_back(
         std::make_shared<Dynamic>(ReplayOptions{.capacity = 4}, RecordLayout({{"x", DType::f32, {width}}})));
-  CHECK(message_of([&] { ShardedReplay<Dynamic> replay(different); }) ==
+  CHECK(error_of([&] { ShardedReplay<Dynamic> replay(different); }) ==
         "record layouts differ: field 0: x f32[5], expected x f32[4]");
 
   // Shards of any sizes, one of them filled before; others may use them too.
@@ -461,14 +452,14 @@ TEST_CASE("places of a shard that has become empty are drawn again from the othe
 
     // Everything goes.
     replay.shards()[0]->before_draw = [&] { replay.clear(); };
-    CHECK(message_of([&] { replay.sample(5, {}, random); }) == "sample from an empty replay");
+    CHECK(error_of([&] { replay.sample(5, {}, random); }) == "sample from an empty replay");
   }
 }
 
 TEST_CASE("shards without items, or with none of a positive priority, are passed over") {
   Random random(1);
   Sharded replay({.capacity = 40, .alpha = 1.0}, 4);
-  CHECK(message_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
+  CHECK(error_of([&] { replay.sample(1, {}, random); }) == "sample from an empty replay");
   CHECK_THROWS_AS(replay.sample(1, {}, random), EmptyReplay);
   const Key first =
       replay.add(records_from<SmallRecord>(0, 3), std::array{0.0f, 2.0f, 6.0f});  // all others empty
@@ -484,13 +475,13 @@ TEST_CASE("shards without items, or with none of a positive priority, are passed
   for (const Key key : replay.sample(64, {}, random).keys) CHECK(key % 4 == first % 4);
   replay.update(std::array<Key, 2>{replay.nth_key(first, 1), replay.nth_key(first, 2)},
                 std::array{0.0f, 0.0f});
-  CHECK(message_of([&] { replay.sample(1, {}, random); }) ==
+  CHECK(error_of([&] { replay.sample(1, {}, random); }) ==
         "sample from a replay in which every item has priority 0");
   replay.update(std::array<Key, 1>{second}, std::array{1e-30f});
   for (const Key key : replay.sample(64, {}, random).keys) CHECK(key == second);
-  CHECK(message_of([&] { replay.sample(0, {}, random); }) ==
+  CHECK(error_of([&] { replay.sample(0, {}, random); }) ==
         "count: 0 is not allowed; expected an integer from 1 to 2^24");
-  CHECK(message_of([&] { replay.sample(1, {.beta = -0.5}, random); }) ==
+  CHECK(error_of([&] { replay.sample(1, {.beta = -0.5}, random); }) ==
         "beta: -0.5 is not allowed; expected a number from 0 to 10");
 }
 
@@ -516,7 +507,7 @@ TEST_CASE("an update that is refused is applied in no shard") {
   Sharded replay({.capacity = 30, .alpha = 2.0}, 3);
   add_one_each(replay, 2, 1.0f);  // keys 0 to 5
   const auto refusal = [&](std::vector<Key> keys, std::vector<float> priorities) {
-    const std::string message = message_of([&] { replay.update(keys, priorities); });
+    const std::string message = error_of([&] { replay.update(keys, priorities); });
     CHECK(replay.total_priority() == 6.0);
     CHECK(replay.statistics().updates == 0);
     CHECK(replay.max_priority() == 1.0f);
@@ -552,7 +543,7 @@ TEST_CASE("the largest keys are told apart for any number of shards") {
     Sharded replay({.capacity = 100}, num_shards);
     for (Key back = 0; back < 2 * num_shards; ++back) {
       const Key key = ~Key{0} - back;
-      CHECK(message_of([&] { replay.update(std::array{key}, std::array{1.0f}); }) ==
+      CHECK(error_of([&] { replay.update(std::array{key}, std::array{1.0f}); }) ==
             "key: " + std::to_string(key) + " is not allowed; expected the key of an item that was added");
     }
   }

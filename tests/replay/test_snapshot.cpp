@@ -58,6 +58,7 @@ using troop::testing::TemporaryDirectory;
 namespace {
 
 using Bytes = std::vector<char>;
+using troop::testing::error_of;
 
 Bytes read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -66,16 +67,6 @@ Bytes read(const std::string& path) {
 
 void write(const std::string& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const troop::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 std::ptrdiff_t entries(const TemporaryDirectory& directory) {
@@ -226,8 +217,7 @@ TEST_CASE("the shards of a replay are saved in one file and loaded into as many 
   CHECK(found.probabilities == expected.probabilities);
   for (std::size_t i = 0; i < 100; ++i)
     CHECK(number_of(found.records()[i]) == number_of(expected.records()[i]));
-  CHECK(without(first, message_of([&] { load_snapshot(first, two); })) ==
-        "FILE: holds 3 replays, expected 2");
+  CHECK(without(first, error_of([&] { load_snapshot(first, two); })) == "FILE: holds 3 replays, expected 2");
 }
 
 TEST_CASE("a replay without items is saved with its next key") {
@@ -252,7 +242,7 @@ TEST_CASE("a snapshot goes into a replay of another capacity if its items fit in
   CHECK(larger.size() == 50);
   CHECK(content(larger) == content(replay));
   smaller.add(record_of<SmallRecord>(0), 3.0f);
-  CHECK(without(path, message_of([&] { load_snapshot(path, smaller); })) ==
+  CHECK(without(path, error_of([&] { load_snapshot(path, smaller); })) ==
         "FILE: holds more items than the capacity of the replay, 49");
   CHECK(smaller.size() == 1);
 }
@@ -265,7 +255,7 @@ TEST_CASE("a snapshot of another kind of replay is refused by what differs, and 
   save_snapshot(path, replay);
   const auto refused = [&](auto& other, const std::string& text) {
     const auto before = counters(other.statistics());
-    CHECK(without(path, message_of([&] { load_snapshot(path, other); })) == text);
+    CHECK(without(path, error_of([&] { load_snapshot(path, other); })) == text);
     CHECK(counters(other.statistics()) == before);
   };
   PrioritizedReplay<SmallRecord> alpha({.capacity = 8, .alpha = 0.5});
@@ -278,10 +268,10 @@ TEST_CASE("a snapshot of another kind of replay is refused by what differs, and 
   refused(layout, "FILE: record layouts differ: field 0: observation u32[4], expected words u64[255]");
   PrioritizedReplay<SmallRecord> same({.capacity = 8});
   RateLimiter limiter({});
-  CHECK(without(path, message_of([&] { load_snapshot(path, same, {.limiter = &limiter}); })) ==
+  CHECK(without(path, error_of([&] { load_snapshot(path, same, {.limiter = &limiter}); })) ==
         "FILE: holds no counters of a rate limiter");
   Random random(1);
-  CHECK(without(path, message_of([&] { load_snapshot(path, same, {.random = &random}); })) ==
+  CHECK(without(path, error_of([&] { load_snapshot(path, same, {.random = &random}); })) ==
         "FILE: holds no state of a random generator");
   CHECK(same.size() == 0);
 }
@@ -331,11 +321,11 @@ TEST_CASE("a file that is foreign, of a newer version or not there is refused wi
   const TemporaryDirectory directory;
   const std::string path = directory.file("replay");
   PrioritizedReplay<SmallRecord> replay({.capacity = 8});
-  const auto message = [&] { return without(path, message_of([&] { load_snapshot(path, replay); })); };
+  const auto message = [&] { return without(path, error_of([&] { load_snapshot(path, replay); })); };
   CHECK(message() == "FILE: cannot open: No such file or directory");
   write(path, {'h', 'e', 'l', 'l', 'o'});
   CHECK(message() == "FILE: is not a troop replay (it does not begin with TROOPRPL)");
-  CHECK(without(path, message_of([&] { troop::read_snapshot_info(path); })) ==
+  CHECK(without(path, error_of([&] { troop::read_snapshot_info(path); })) ==
         "FILE: is not a troop replay (it does not begin with TROOPRPL)");
   save_snapshot(path, replay);
   Bytes newer = read(path);
@@ -379,7 +369,7 @@ TEST_CASE("a full disk is an error, the old file stays, and the replay goes on")
   rlimit small = limit;
   small.rlim_cur = 300'000;  // write() then fails as it does on a full disk
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const std::string message = message_of([&] { save_snapshot(path, replay); });
+  const std::string message = error_of([&] { save_snapshot(path, replay); });
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, old_handler);
   CHECK(without(path, message) == "FILE: cannot write: File too large");

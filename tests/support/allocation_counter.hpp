@@ -1,6 +1,6 @@
-/// @file
-/// Counts heap allocations of the whole process, whether by `new` or by malloc: by taking the place of glibc's
-/// malloc or, where a sanitizer has done so, by its hook. Include it in exactly one file of a test executable.
+/// @file Counts heap allocations of the whole process, whether by `new` or by malloc: by taking the place of
+/// glibc's malloc or, where a sanitizer has done so, by its hook. Include it in exactly one file of a test
+/// executable.
 #pragma once
 
 #include <atomic>

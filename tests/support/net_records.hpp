@@ -68,7 +68,8 @@ class RecordingSink {
     return count_;
   }
 
-  /// What is wrong with what came of `client`, who sent items 0 to count - 1; empty when each came once, in order.
+  /// What is wrong with what came of `client`, who sent items 0 to count - 1; empty when each came once, in
+  /// order.
   std::string fault(std::uint32_t client, std::size_t count) const {
     const std::lock_guard lock(mutex_);
     if (bad_priority_) return "a priority that is not the item's";

@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include <troop/core/error.hpp>
+
 namespace troop::testing {
 
 /// The seed of a property test: TROOP_TEST_SEED where it is set, else a constant. Tests print it.
@@ -41,6 +43,17 @@ double chi_square(std::span<const Count> counts, std::span<const double> expecte
     sum += (count - expected[i]) * (count - expected[i]) / expected[i];
   }
   return sum;
+}
+
+/// What a call's error says, "no error" when it throws none.
+template <class F>
+std::string error_of(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
 }
 
 /// Counts failures, keeping the first sentence; for loops too long for an assertion each, and for worker

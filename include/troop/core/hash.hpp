@@ -48,8 +48,9 @@ inline constexpr auto kCrc32cTables = [] {
 /// Bytes of each of the three parts that are worked through side by side.
 inline constexpr std::size_t kCrc32cPart = 256;
 
-/// What a CRC-32C register becomes by kCrc32cPart zero bytes, as the exclusive or of one entry for each of its bytes: the
-/// step is linear over GF(2), so eight squarings of the matrix of one zero byte give that of 256.
+/// What a CRC-32C register becomes by kCrc32cPart zero bytes, as the exclusive or of one entry for each of
+/// its bytes: the step is linear over GF(2), so eight squarings of the matrix of one zero byte give that of
+/// 256.
 inline constexpr auto kCrc32cShift = [] {
   std::array<std::uint32_t, 32> matrix{};  // column k is what becomes of bit k
   const auto apply = [&](std::uint32_t crc) {

@@ -63,8 +63,8 @@ class VectorEnvironment {
   using Scalar = typename E::Scalar;
 
   /// Makes environment i as `make(first_index + i)`. Throws InvalidArgument for a count of 0, for a spec that
-  /// is not valid or has not Scalar's dtype, and for environments of different observations, actions or limits
-  /// of steps.
+  /// is not valid or has not Scalar's dtype, and for environments of different observations, actions or
+  /// limits of steps.
   template <std::invocable<std::uint64_t> Make>
   VectorEnvironment(const VectorOptions& options, Make make)
       : stream_(options.stream), first_index_(options.first_index) {

@@ -38,8 +38,8 @@ std::array<std::byte, N> random_bytes() {
   return bytes;
 }
 
-/// A secret that all processes of one cluster share. It is read from a file or the environment, never given on a command
-/// line, where others can see it; it is never sent, printed or logged, and its memory is wiped.
+/// A secret that all processes of one cluster share. It is read from a file or the environment, never given
+/// on a command line, where others can see it; it is never sent, printed or logged, and its memory is wiped.
 ///
 ///     const Token token = Token::from_file("/etc/troop/token");     // or from_environment("TROOP_TOKEN")
 class Token {
@@ -56,8 +56,8 @@ class Token {
             "16 to 4096 bytes, for example of `openssl rand -hex 32`");
   }
 
-  /// The file's content without white space at its end. Throws FileError, naming the file, when it cannot be read, holds
-  /// too few or too many bytes, or can be read by everybody.
+  /// The file's content without white space at its end. Throws FileError, naming the file, when it cannot be
+  /// read, holds too few or too many bytes, or can be read by everybody.
   static Token from_file(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
@@ -95,8 +95,8 @@ class Token {
 
   bool is_empty() const noexcept { return secret_.empty(); }
 
-  /// HMAC-SHA-256 (RFC 2104, FIPS 180-4) of the parts, each preceded by its length so that no two lists give the same
-  /// bytes. Throws Error when OpenSSL cannot.
+  /// HMAC-SHA-256 (RFC 2104, FIPS 180-4) of the parts, each preceded by its length so that no two lists give
+  /// the same bytes. Throws Error when OpenSSL cannot.
   Proof prove(std::initializer_list<std::span<const std::byte>> parts) const {
     std::vector<unsigned char> message;
     for (const auto& part : parts) {

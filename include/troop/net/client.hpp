@@ -1,5 +1,5 @@
-/// @file
-/// Sends batches of items to a server on another machine, each exactly once, whatever happens to the connection.
+/// @file Sends batches of items to a server on another machine, each exactly once, whatever happens to the
+/// connection.
 #pragma once
 
 #include <algorithm>
@@ -36,6 +36,7 @@
 #include <troop/net/detail/resolve.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
+#include <troop/replay/detail/priorities.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::net {
@@ -56,8 +57,8 @@ struct ClientOptions {
   /// The k-th attempt in a row comes after a random time from 0 to min(max_backoff, min_backoff * 2^k).
   Clock::duration min_backoff = std::chrono::milliseconds(100), max_backoff = std::chrono::milliseconds(1500);
   std::uint64_t seed = 0;  ///< of those random times; 0: from the system
-  /// Takes one line when the connection is lost, or could not be made, and one when it is there again; without an end of
-  /// line. Called by the client's thread.
+  /// Takes one line when the connection is lost, or could not be made, and one when it is there again;
+  /// without an end of line. Called by the client's thread.
   std::function<void(const std::string&)> log = troop::detail::print_to_stderr;
 
   void validate() const {
@@ -93,15 +94,17 @@ struct ClientStatistics {
   std::string last_error;  ///< why the last connection ended, or could not be made
 };
 
-/// Keeps batches of items in an outbox of bounded size and brings them to a net::Server: each once, in the order of the
-/// calls of `insert`, over as many connections as it takes (docs/protocol.md). Models agent::ItemSink.
+/// Keeps batches of items in an outbox of bounded size and brings them to a net::Server: each once, in the
+/// order of the calls of `insert`, over as many connections as it takes (docs/protocol.md). Models
+/// agent::ItemSink.
 ///
-/// A thread of its own connects, sends, and reconnects. `insert` copies the batch into the outbox; it waits while that is
-/// full (`block`), or drops batches (`drop_oldest`). Half of the outbox at most is on the wire unacknowledged, so a batch must
-/// not be larger than half of it.
+/// A thread of its own connects, sends, and reconnects. `insert` copies the batch into the outbox; it waits
+/// while that is full (`block`), or drops batches (`drop_oldest`). Half of the outbox at most is on the wire
+/// unacknowledged, so a batch must not be larger than half of it.
 ///
-/// A server that says that there is no sense in trying again (wrong token, layout, version, or data) ends the client: what is in
-/// the outbox is lost, and every later call throws RefusedError with the server's sentence.
+/// A server that says that there is no sense in trying again (wrong token, layout, version, or data) ends the
+/// client: what is in the outbox is lost, and every later call throws RefusedError with the server's
+/// sentence.
 ///
 /// Thread-safe, but `stop` and the destructor belong to one thread. Cost of an insert: one lock and one copy.
 ///
@@ -141,11 +144,12 @@ class Client {
   const RecordLayout& layout() const noexcept { return layout_; }
   const Id& id() const noexcept { return id_; }
 
-  /// Puts a batch into the outbox. ok: it will be sent, or dropped and counted by `drop_oldest`; timeout, cancelled, closed
-  /// (after `stop`): it was not taken. Batches of one calling thread keep their order.
+  /// Puts a batch into the outbox. ok: it will be sent, or dropped and counted by `drop_oldest`; timeout,
+  /// cancelled, closed (after `stop`): it was not taken. Batches of one calling thread keep their order.
   ///
-  /// Throws InvalidArgument for numbers that differ, a priority that is NaN, infinite or negative, and a batch larger than
-  /// max_frame_bytes or half the outbox; LayoutMismatch for other records; RefusedError when the server has refused for good.
+  /// Throws InvalidArgument for numbers that differ, a priority that is NaN, infinite or negative, and a
+  /// batch larger than max_frame_bytes or half the outbox; LayoutMismatch for other records; RefusedError
+  /// when the server has refused for good.
   Outcome insert(const BatchView& records, std::span<const float> priorities,
                  Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
     Batch batch{.length = check(records, priorities), .items = records.size()};
@@ -177,16 +181,17 @@ class Client {
     return Outcome::ok;
   }
 
-  /// Waits until everything that was inserted before is acknowledged, or dropped. Throws RefusedError when the server has
-  /// refused for good.
+  /// Waits until everything that was inserted before is acknowledged, or dropped. Throws RefusedError when
+  /// the server has refused for good.
   Outcome flush(Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
     std::unique_lock lock(mutex_);
     const std::uint64_t last = last_ordinal_;
     return wait(lock, deadline, stop, [&] { return is_settled(last); });
   }
 
-  /// Takes no more, sends what is there until the deadline, says goodbye and ends the thread, a second after the deadline at the
-  /// latest. ok: everything was acknowledged; timeout: some was not, and is lost. Other threads' waiting calls return closed.
+  /// Takes no more, sends what is there until the deadline, says goodbye and ends the thread, a second after
+  /// the deadline at the latest. ok: everything was acknowledged; timeout: some was not, and is lost. Other
+  /// threads' waiting calls return closed.
   Outcome stop(Deadline deadline = Deadline::after(std::chrono::seconds(5))) {
     if (!thread_.joinable()) return Outcome::closed;
     std::unique_lock lock(mutex_);
@@ -250,12 +255,7 @@ class Client {
     if (&records.layout() != &layout_) records.layout().require_equal(layout_);
     require(priorities.size() == records.size(), "number of priorities", priorities.size(),
             std::to_string(records.size()) + ", as many as records");
-    for (std::size_t i = 0; i < priorities.size(); ++i) {
-      if (!(priorities[i] >= 0.0f && std::isfinite(priorities[i]))) {
-        throw InvalidArgument("priorities[" + std::to_string(i) + "]", troop::detail::to_text(priorities[i]),
-                              "a finite number that is not negative");
-      }
-    }
+    troop::detail::check_priorities(priorities, 1.0);
     const std::size_t bytes = InsertPayload::bytes(records.size(), layout_.size());
     const std::size_t most = std::min(options_.max_frame_bytes, options_.max_outbox_bytes / 2 - 64);
     if (!records.empty() && (bytes == 0 || bytes > most)) {
@@ -716,8 +716,8 @@ class Client {
     }
   }
 
-  /// The frames that may go out now: first those that went out on an earlier connection. Takes new ones from the queue as
-  /// window and outbox allow; when there are none, `insert` wakes the writer.
+  /// The frames that may go out now: first those that went out on an earlier connection. Takes new ones from
+  /// the queue as window and outbox allow; when there are none, `insert` wakes the writer.
   void gather(std::vector<detail::asio::const_buffer>& buffers) {
     const Clock::time_point now = Clock::now();
     std::size_t bytes = 0;

@@ -135,8 +135,8 @@ inline void append_frame(MessageType type, std::span<const std::byte> payload, s
   out.resize((out.size() + FrameHead::kAlignment - 1) / FrameHead::kAlignment * FrameHead::kAlignment);
 }
 
-/// Reads a head that may be anything; nothing but its own bytes decides, so the payload need not be there yet. After the
-/// fault `version` the head is what the frame says, for a refusal can be read in any version.
+/// Reads a head that may be anything; nothing but its own bytes decides, so the payload need not be there
+/// yet. After the fault `version` the head is what the frame says, for a refusal can be read in any version.
 inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes,
                                    FrameHead& head) noexcept {
   if (std::memcmp(bytes.data(), "TRP", 3) != 0) return FrameFault::magic;

@@ -30,7 +30,8 @@ inline constexpr std::size_t kMaxNameBytes = 128, kMaxSentenceBytes = 1024;
 /// What a client is. The numbers are part of the protocol.
 enum class Role : std::uint8_t { actor = 1, evaluator = 2, replay = 3, learner = 4 };
 
-/// Why a connection is refused or closed. The numbers are part of the protocol; docs/protocol.md says what each means.
+/// Why a connection is refused or closed. The numbers are part of the protocol; docs/protocol.md says what
+/// each means.
 enum class RefusalCode : std::uint8_t {
   version = 1,
   token = 2,
@@ -164,8 +165,8 @@ inline std::vector<std::byte> layout_bytes(const RecordLayout& layout) {
   return bytes;
 }
 
-/// What keeps records of the sender's layout (as `layout_bytes` wrote it; it may be anything) from being inserted into a
-/// replay of layout `mine`, in a sentence; empty when nothing does.
+/// What keeps records of the sender's layout (as `layout_bytes` wrote it; it may be anything) from being
+/// inserted into a replay of layout `mine`, in a sentence; empty when nothing does.
 inline std::string layout_difference(std::span<const std::byte> theirs, const RecordLayout& mine) {
   const std::vector<std::byte> expected = layout_bytes(mine);
   if (theirs.size() == expected.size() && std::memcmp(theirs.data(), expected.data(), expected.size()) == 0)
@@ -208,8 +209,8 @@ inline std::string printable(std::string_view text, std::size_t most = kMaxSente
   return out;
 }
 
-/// A batch of items as the payload of an insert frame: sequence number (8 bytes), number of items (4), 0 (4), records, zeros
-/// up to a multiple of 4, priorities.
+/// A batch of items as the payload of an insert frame: sequence number (8 bytes), number of items (4), 0 (4),
+/// records, zeros up to a multiple of 4, priorities.
 struct InsertPayload {
   static constexpr std::size_t kHeadBytes = 16;
 
@@ -255,8 +256,8 @@ struct InsertView {
   std::span<const float> priorities;
 };
 
-/// Reads an insert's payload that may be anything, without a copy. `payload` must lie at a multiple of 4. Throws Error with
-/// the reason for what is no batch of such records.
+/// Reads an insert's payload that may be anything, without a copy. `payload` must lie at a multiple of 4.
+/// Throws Error with the reason for what is no batch of such records.
 inline InsertView read_insert(std::span<const std::byte> payload, const RecordLayout& layout) {
   ByteReader reader(payload);
   const auto sequence = reader.number<std::uint64_t>();

@@ -58,7 +58,8 @@ struct ServerOptions {
   Clock::duration heartbeat = std::chrono::seconds(5);
   Clock::duration idle_deadline =
       std::chrono::seconds(20);  ///< a client that is silent for so long is dropped
-  /// Takes one line for each refusal, without an end of line, at most ten in ten seconds. Called by the server's thread.
+  /// Takes one line for each refusal, without an end of line, at most ten in ten seconds. Called by the
+  /// server's thread.
   std::function<void(const std::string&)> log = troop::detail::print_to_stderr;
 
   void validate() const {
@@ -115,15 +116,17 @@ struct ServerStatistics {
   std::uint64_t refused_for(RefusalCode code) const { return refused[static_cast<std::size_t>(code)]; }
 };
 
-/// Listens for clients, checks who they are, and gives their batches to `insert`: each batch once, those of one client in
-/// the order in which it was given them, whatever happens to connections in between (docs/protocol.md).
+/// Listens for clients, checks who they are, and gives their batches to `insert`: each batch once, those of
+/// one client in the order in which it was given them, whatever happens to connections in between
+/// (docs/protocol.md).
 ///
-/// One thread of its own does everything. `insert(records, priorities)` is called by it and must not block: it returns
-/// timeout when there is no room at the moment; then that batch waits, and nothing more is read from its connection. The
-/// records lie in the receive buffer and are gone when it returns. Memory: 32 KiB a connection, and at most
-/// `max_receive_bytes` for large frames.
+/// One thread of its own does everything. `insert(records, priorities)` is called by it and must not block:
+/// it returns timeout when there is no room at the moment; then that batch waits, and nothing more is read
+/// from its connection. The records lie in the receive buffer and are gone when it returns. Memory: 32 KiB a
+/// connection, and at most `max_receive_bytes` for large frames.
 ///
-/// What `insert` throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to try again.
+/// What `insert` throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to try
+/// again.
 ///
 /// Thread-safe. The constructor throws InvalidArgument for bad options, Error when it cannot listen there.
 ///
@@ -168,8 +171,8 @@ class Server {
     return copy_sessions();
   }
 
-  /// Calls `f(sessions)` while no batch is being applied, so that a snapshot of the replay and the sessions go together.
-  /// Connections stay alive meanwhile; their batches wait.
+  /// Calls `f(sessions)` while no batch is being applied, so that a snapshot of the replay and the sessions
+  /// go together. Connections stay alive meanwhile; their batches wait.
   template <class F>
   auto hold(F&& f) {
     const std::lock_guard lock(sessions_mutex_);
@@ -187,9 +190,9 @@ class Server {
     return s;
   }
 
-  /// Takes no more, acknowledges what was applied, says goodbye to all, and joins the thread: by the deadline, or a second
-  /// after, whichever is earlier, connections are closed whatever they do. Clients will try to reconnect. To be
-  /// called by one thread; the second call does nothing.
+  /// Takes no more, acknowledges what was applied, says goodbye to all, and joins the thread: by the
+  /// deadline, or a second after, whichever is earlier, connections are closed whatever they do. Clients will
+  /// try to reconnect. To be called by one thread; the second call does nothing.
   void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1))) {
     if (!thread_.joinable()) return;
     detail::asio::post(io_, [this, deadline] {
@@ -350,8 +353,8 @@ class Server {
     detail::asio::co_spawn(io_, write(connection), detail::asio::detached);
   }
 
-  /// Refuses the oldest connection that has not proven itself, so that silent strangers cannot keep others out: the newest
-  /// of all when there is no other.
+  /// Refuses the oldest connection that has not proven itself, so that silent strangers cannot keep others
+  /// out: the newest of all when there is no other.
   void make_room() {
     const auto victim = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
       return connection->phase == Phase::hello || connection->phase == Phase::proof;
@@ -379,8 +382,8 @@ class Server {
     if (stopping_) ticker_.notify();
   }
 
-  /// Nothing that the peer sends counts from now on; what is to be written still is, and the connection closes when the peer
-  /// does, at the latest at `latest`.
+  /// Nothing that the peer sends counts from now on; what is to be written still is, and the connection
+  /// closes when the peer does, at the latest at `latest`.
   void begin_ending(Connection& connection, Clock::time_point latest) {
     connection.phase = Phase::ending;
     ++num_ending_;
@@ -490,8 +493,8 @@ class Server {
     return c.phase == Phase::open ? options_.max_frame_bytes : kMaxControlBytes;
   }
 
-  /// Whether the frame at the front fits into the buffer, which grows if the limit of all buffers allows it; buffers that
-  /// lie idle are taken away first, and those in use after the frame that they hold.
+  /// Whether the frame at the front fits into the buffer, which grows if the limit of all buffers allows it;
+  /// buffers that lie idle are taken away first, and those in use after the frame that they hold.
   bool make_room_for_frame(Connection& c) {
     const std::size_t needed = c.in.needed(), held = c.in.capacity();
     if (needed > detail::FrameBuffer::kBase) c.used_large = true;
@@ -616,8 +619,8 @@ class Server {
     return Progress::done;
   }
 
-  /// Gives the connection its client's session; returns how many batches that client knows to be acknowledged and the
-  /// session does not. Needs the lock.
+  /// Gives the connection its client's session; returns how many batches that client knows to be acknowledged
+  /// and the session does not. Needs the lock.
   std::uint64_t attach(Connection& c) {
     auto found = sessions_.find(c.hello.client);
     if (found == sessions_.end()) {
@@ -642,7 +645,8 @@ class Server {
     return lost;
   }
 
-  /// There is one that is not connected: there are at least as many sessions as connections, and this one has none yet.
+  /// There is one that is not connected: there are at least as many sessions as connections, and this one has
+  /// none yet.
   void forget_oldest_session() {
     auto oldest = sessions_.end();
     for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {

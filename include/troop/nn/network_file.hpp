@@ -2,7 +2,6 @@
 /// Networks on disk: description and parameters in one small, checked file.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <troop/core/bytes.hpp>  // states the byte order
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
 #include <troop/core/hash.hpp>
@@ -27,10 +27,6 @@ struct LoadedNetwork {
 };
 
 namespace detail {
-
-static_assert(std::endian::native == std::endian::little,
-              "the file format is little-endian, and so is every machine "
-              "that troop has been built for; swap bytes here");
 
 struct NetworkFileHead {
   static constexpr std::uint32_t kVersion = 1;

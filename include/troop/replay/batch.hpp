@@ -82,6 +82,12 @@ requires(!kIsFlat<Record>) class BatchItems<Record> {
   std::vector<Element> items_;
 };
 
+/// A sample was asked of so many items, none of which can be drawn.
+[[noreturn]] inline void throw_empty(std::size_t items) {
+  throw EmptyReplay(items == 0 ? "sample from an empty replay"
+                               : "sample from a replay in which every item has priority 0");
+}
+
 /// w_i = (N P(i))^-beta / max_j w_j = (P(i) / min_j P(j))^-beta: N cancels (Schaul et al. 2015, section 3.4).
 inline void weigh(std::span<const double> probabilities, double smallest, double beta,
                   std::span<float> weights) {

@@ -32,6 +32,7 @@
 #include <troop/replay/detail/frame_hash.hpp>
 #include <troop/replay/detail/frame_split.hpp>
 #include <troop/replay/detail/frame_table.hpp>
+#include <troop/replay/detail/scratch.hpp>
 #include <troop/replay/storage.hpp>
 
 namespace troop {
@@ -304,10 +305,7 @@ class FrameStorage {
     std::vector<Packed*> gone;
     std::vector<std::byte> packed;
   };
-  static Scratch& scratch() {
-    thread_local Scratch instance;
-    return instance;
-  }
+  static Scratch& scratch() { return detail::of_this_thread<Scratch>(); }
 
   /// An encoding, taken apart.
   struct Encoding {

@@ -1,4 +1,5 @@
-/// @file The storage of a replay whose items are objects of any type: episodes of any length, strings,
+/// @file
+/// The storage of a replay whose items are objects of any type: episodes of any length, strings,
 /// structs with vectors.
 #pragma once
 

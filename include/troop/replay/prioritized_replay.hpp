@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +26,7 @@
 #include <troop/replay/batch.hpp>
 #include <troop/replay/detail/power.hpp>
 #include <troop/replay/detail/priorities.hpp>
+#include <troop/replay/detail/scratch.hpp>
 #include <troop/replay/detail/slots.hpp>
 #include <troop/replay/detail/timed_mutex.hpp>
 #include <troop/replay/removers.hpp>
@@ -200,7 +200,7 @@ class PrioritizedReplay {
   /// with WeightNormalizer::replay, else of those that were drawn, 1 for no parts. Throws EmptyReplay when no
   /// item can be.
   double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
-    auto& scratch = of_this_thread<DrawScratch>();
+    auto& scratch = detail::of_this_thread<DrawScratch>();
     scratch.slots.resize(parts.size());
     const std::span<std::size_t> slots(scratch.slots);
     const bool large = !large_records_.empty();
@@ -208,8 +208,7 @@ class PrioritizedReplay {
     {
       const std::lock_guard lock(mutex_);
       if (!(sampler_.total() > 0.0)) {
-        throw EmptyReplay(slots_.size() == 0 ? "sample from an empty replay"
-                                             : "sample from a replay in which every item has priority 0");
+        detail::throw_empty(slots_.size());
       }
       sampler_.draw(parts, slots, target.probabilities);
       if (!large) prefetch(slots);
@@ -349,11 +348,6 @@ class PrioritizedReplay {
   };
 
   /// What a call needs for a moment; one for each thread, so that calls allocate nothing.
-  template <class Scratch>
-  static Scratch& of_this_thread() {
-    thread_local Scratch instance;
-    return instance;
-  }
   struct DrawScratch {
     std::vector<std::size_t> slots, pending;
   };
@@ -365,7 +359,7 @@ class PrioritizedReplay {
   /// Checked priorities as the sampler takes them.
   struct Powers {
     Powers(const PrioritizedReplay& replay, std::span<const float> given)
-        : scratch(of_this_thread<Scratch>()), priorities(given) {
+        : scratch(detail::of_this_thread<Scratch>()), priorities(given) {
       scratch.values.resize(given.size());
       if (detail::raise_priorities(given, replay.exponent(), scratch.values.data(), greatest)) return;
       replay.check_priorities(given);
@@ -634,7 +628,7 @@ class PrioritizedReplay {
   /// drawn again, from the whole.
   void copy_large(std::span<std::size_t> slots, Random& random,
                   const DrawTarget<Element>& target) requires(kFlat) {
-    auto& pending = of_this_thread<DrawScratch>().pending;
+    auto& pending = detail::of_this_thread<DrawScratch>().pending;
     pending.resize(slots.size());
     for (std::size_t i = 0; i < pending.size(); ++i) pending[i] = i;
     while (true) {

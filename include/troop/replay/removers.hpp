@@ -12,7 +12,6 @@
 #include <troop/core/random.hpp>
 #include <troop/replay/detail/power.hpp>
 #include <troop/replay/detail/slot_set.hpp>
-#include <troop/replay/detail/slots.hpp>
 #include <troop/replay/sum_tree.hpp>
 
 namespace troop {

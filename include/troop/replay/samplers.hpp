@@ -11,7 +11,6 @@
 #include <span>
 #include <string_view>
 
-#include <troop/core/error.hpp>
 #include <troop/replay/detail/slot_set.hpp>
 #include <troop/replay/min_max_tree.hpp>
 #include <troop/replay/replay_options.hpp>

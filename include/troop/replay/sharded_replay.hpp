@@ -23,6 +23,7 @@
 #include <troop/fwd.hpp>
 #include <troop/replay/batch.hpp>
 #include <troop/replay/detail/priorities.hpp>
+#include <troop/replay/detail/scratch.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/replay_options.hpp>
 
@@ -234,7 +235,7 @@ class ShardedReplay {
   /// Draws one item for each part in [0, 1), as PrioritizedReplay::draw does, but by shard: not in the order
   /// of the parts. Overwrites the parts.
   double draw(std::span<double> parts, Random& random, const DrawTarget<Element>& target) {
-    auto& scratch = of_this_thread<DrawScratch>();
+    auto& scratch = detail::of_this_thread<DrawScratch>();
     const bool ask_all = options_.normalizer == WeightNormalizer::replay;
     double smallest = 1.0;
     std::size_t done = 0;
@@ -276,7 +277,7 @@ class ShardedReplay {
   std::size_t update(std::span<const Key> keys, std::span<const float> priorities) {
     detail::require_as_many(priorities.size(), keys.size(), "keys");
     shards_.front()->check_priorities(priorities);
-    auto& scratch = of_this_thread<UpdateScratch>();
+    auto& scratch = detail::of_this_thread<UpdateScratch>();
     auto& [shards, places, ends] = scratch.groups;
     shards.resize(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) shards[i] = keys[i] - local(keys[i]) * shards_.size();
@@ -356,11 +357,6 @@ class ShardedReplay {
   };
 
   /// What a call needs for a moment; one for each thread, so that calls allocate nothing.
-  template <class Scratch>
-  static Scratch& of_this_thread() {
-    thread_local Scratch instance;
-    return instance;
-  }
   struct DrawScratch {
     Groups groups;
     std::vector<double> totals, ends, parts;  // ends: of the shards' shares of the total
@@ -399,7 +395,7 @@ class ShardedReplay {
 
   /// The shard of the next batch: each round of turns begins at another one.
   std::size_t next_shard(std::size_t count) noexcept {
-    auto& turn = of_this_thread<Turn>();
+    auto& turn = detail::of_this_thread<Turn>();
     if (turn.replay != number_ || turn.items_left == 0) {
       const std::uint64_t next = turn_.fetch_add(1, std::memory_order_relaxed);
       std::uint64_t round = next / shards_.size();
@@ -447,8 +443,7 @@ class ShardedReplay {
       ends[s] = total += totals[s];
     }
     if (!(total > 0.0)) {
-      throw EmptyReplay(size() == 0 ? "sample from an empty replay"
-                                    : "sample from a replay in which every item has priority 0");
+      detail::throw_empty(size());
     }
     // An empty share ends where it begins, so it is never found; a mass that was rounded up to the total is
     // in the last.

@@ -31,8 +31,8 @@ inline auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-/// Something to wait for within one io_context: `wait` sleeps until `notify` is called or the time has come. What
-/// happened must be looked up elsewhere; a notification while nobody waits is not kept.
+/// Something to wait for within one io_context: `wait` sleeps until `notify` is called or the time has come.
+/// What happened must be looked up elsewhere; a notification while nobody waits is not kept.
 class Event {
  public:
   explicit Event(asio::io_context& io) : timer_(io) {}

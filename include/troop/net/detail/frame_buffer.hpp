@@ -19,19 +19,19 @@ struct Frame {
   std::span<const std::byte> payload;
 };
 
-/// Takes bytes as they come and gives whole frames without copying them; a frame begins at a multiple of eight bytes in
-/// memory. Not thread-safe.
+/// Takes bytes as they come and gives whole frames without copying them; a frame begins at a multiple of
+/// eight bytes in memory. Not thread-safe.
 ///
-/// What comes at once in small frames costs one read, a large frame two; at most kBase bytes of a large frame are moved
-/// within the buffer.
+/// What comes at once in small frames costs one read, a large frame two; at most kBase bytes of a large frame
+/// are moved within the buffer.
 class FrameBuffer {
  public:
   static constexpr std::size_t kBase = 32 << 10;
 
   enum class State { frame, incomplete, fault };
 
-  /// The next frame, its payload being at most `max_insert` (an insert) or `max_control` bytes long. It stays valid until
-  /// `space`. After a fault there is no next one; `fault` tells which, and `head` of which frame.
+  /// The next frame, its payload being at most `max_insert` (an insert) or `max_control` bytes long. It stays
+  /// valid until `space`. After a fault there is no next one; `fault` tells which, and `head` of which frame.
   State next(std::uint32_t max_insert, std::uint32_t max_control, Frame& frame) noexcept {
     needed_ = FrameHead::kBytes;
     if (end_ - begin_ < needed_) return State::incomplete;

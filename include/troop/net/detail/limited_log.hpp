@@ -12,8 +12,8 @@
 
 namespace troop::net::detail {
 
-/// Passes on at most `kLines` lines in `kPeriod`, then says how many there were besides. What the callback throws is
-/// ignored. Not thread-safe.
+/// Passes on at most `kLines` lines in `kPeriod`, then says how many there were besides. What the callback
+/// throws is ignored. Not thread-safe.
 class LimitedLog {
  public:
   static constexpr int kLines = 10;

@@ -16,9 +16,9 @@
 
 namespace troop::net::detail {
 
-/// Looks names up in threads of its own: the system's function cannot be interrupted and may take half a minute, and a
-/// program that wants to end must not wait for it. A look-up that was given up ends by itself later and is forgotten.
-/// Belongs to one io_context, in whose thread everything is called.
+/// Looks names up in threads of its own: the system's function cannot be interrupted and may take half a
+/// minute, and a program that wants to end must not wait for it. A look-up that was given up ends by itself
+/// later and is forgotten. Belongs to one io_context, in whose thread everything is called.
 class Resolver {
  public:
   using Endpoints = std::vector<tcp::endpoint>;
@@ -28,7 +28,8 @@ class Resolver {
   explicit Resolver(asio::io_context& io, LookUp look_up = system_look_up)
       : io_(io), done_(io), look_up_(std::move(look_up)) {}
 
-  /// The address's endpoints; none, and an error, when there are none or the deadline passes or `cancel` is called.
+  /// The address's endpoints; none, and an error, when there are none or the deadline passes or `cancel` is
+  /// called.
   asio::awaitable<Endpoints> resolve(Address address, Deadline deadline, error_code& error) {
     const auto number = asio::ip::make_address(address.host, error);
     if (!error) {
