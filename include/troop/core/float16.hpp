@@ -20,9 +20,11 @@ namespace troop {
 inline std::uint16_t to_float16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x7f800000u) return static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u));
+  if (magnitude >= 0x7f800000u)
+    return static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u));
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7bffu);
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 in the last bits
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 in the last bits
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

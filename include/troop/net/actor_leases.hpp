@@ -29,7 +29,8 @@ struct LeaseOptions {
   std::vector<std::string> replays = {};
 
   void validate() const {
-    require(planned >= 1 && planned <= (std::size_t{1} << 30), "planned", planned, "an integer from 1 to 2^30");
+    require(planned >= 1 && planned <= (std::size_t{1} << 30), "planned", planned,
+            "an integer from 1 to 2^30");
     require(duration >= Clock::duration::zero() && duration <= std::chrono::hours(24), "duration",
             std::chrono::duration<double>(duration).count(), "from 0 to 86400 seconds");
     require(replays.size() <= 1024, "replays", replays.size(), "at most 1024 addresses");
@@ -56,7 +57,8 @@ class ActorLeases {
   Leased lease(const Id& client, const Lease& wish, Clock::time_point now = Clock::now()) {
     if (wish.count == 0 || wish.count > kMostEnvironments)
       throw Error("a lease for " + std::to_string(wish.count) + " environments");
-    if (wish.first > UINT64_MAX / 2) throw Error("a lease from environment " + std::to_string(wish.first) + " on");
+    if (wish.first > UINT64_MAX / 2)
+      throw Error("a lease from environment " + std::to_string(wish.first) + " on");
     const std::lock_guard lock(mutex_);
     remove_expired(now);
     const auto [entry, is_new] = held_.try_emplace(client);
@@ -71,7 +73,8 @@ class ActorLeases {
       held.ticket = new_ticket();
     }
     held.expires = Clock::time_point::max();
-    return {.ticket = held.ticket, .first = held.first, .planned = options_.planned, .replays = options_.replays};
+    return {
+        .ticket = held.ticket, .first = held.first, .planned = options_.planned, .replays = options_.replays};
   }
 
   /// The connection of the client is gone: its places are kept for `duration`.

@@ -180,8 +180,8 @@ struct Leased {
   static constexpr MessageType kType = MessageType::leased;
   std::uint64_t ticket = 0;  ///< never 0, never the same again: for the streams of random numbers
   std::uint64_t first = 0;
-  std::uint64_t planned = 1;          ///< environments that the ladder is made for
-  std::vector<std::string> replays;   ///< HOST:PORT of the shards that take items; empty: this server does
+  std::uint64_t planned = 1;         ///< environments that the ladder is made for
+  std::vector<std::string> replays;  ///< HOST:PORT of the shards that take items; empty: this server does
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -52,13 +52,13 @@ class ParameterServer {
     require(!parameters.empty() && parameters.size() <= kMost, "parameters", parameters.size(),
             "from 1 to " + std::to_string(kMost) + " numbers");
     const std::lock_guard lock(mutex_);
-      require(size_ == 0 || parameters.size() == size_, "parameters", parameters.size(),
-              std::to_string(size_) + ", as many as in the first version");
+    require(size_ == 0 || parameters.size() == size_, "parameters", parameters.size(),
+            std::to_string(size_) + ", as many as in the first version");
     const std::uint64_t version = this->version() + 1;
-      frame_ = make_frame(version, parameters, reusable(frame_));
-      half_ = nullptr;
-      size_ = parameters.size();
-      version_.store(version, std::memory_order_release);
+    frame_ = make_frame(version, parameters, reusable(frame_));
+    half_ = nullptr;
+    size_ = parameters.size();
+    version_.store(version, std::memory_order_release);
     for (const auto& [number, listener] : listeners_) listener();
     return version;
   }
@@ -119,7 +119,8 @@ class ParameterServer {
     return std::make_shared<Bytes>();
   }
 
-  static Frame make_frame(std::uint64_t version, std::span<const float> values, std::shared_ptr<Bytes> bytes) {
+  static Frame make_frame(std::uint64_t version, std::span<const float> values,
+                          std::shared_ptr<Bytes> bytes) {
     begin_frame(*bytes, version, values.size(), false);
     std::memcpy(bytes->data() + FrameHead::kBytes + ParametersView::kHeadBytes, values.data(),
                 values.size_bytes());
@@ -129,8 +130,10 @@ class ParameterServer {
   Frame make_half_frame() const {
     auto bytes = std::make_shared<Bytes>();
     begin_frame(*bytes, version(), size_, true);
-    const auto* values = reinterpret_cast<const float*>(frame_->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
-    auto* halves = reinterpret_cast<std::uint16_t*>(bytes->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
+    const auto* values =
+        reinterpret_cast<const float*>(frame_->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
+    auto* halves =
+        reinterpret_cast<std::uint16_t*>(bytes->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
     to_float16(std::span(values, size_), std::span(halves, size_));
     return finish_frame(std::move(bytes), ParametersView::bytes(size_, true));
   }
