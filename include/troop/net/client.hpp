@@ -917,7 +917,7 @@ class Client {
     }
     was_useful_ = true;
     const std::lock_guard lock(mutex_);
-    call->error_ = failure;
+    call->error_ = std::move(failure);
     call->state_ = PendingCall::State::done;
     changed_.notify_all();
   }

@@ -55,8 +55,8 @@ class ParameterServer {
     require(size_ == 0 || parameters.size() == size_, "parameters", parameters.size(),
             std::to_string(size_) + ", as many as in the first version");
     const std::uint64_t version = this->version() + 1;
-    frame_ = make_frame(version, parameters, reusable(frame_));
-    half_ = nullptr;
+    frame_ = half_ = nullptr;  // their memory serves again if nobody is sending them
+    frame_ = make_frame(version, parameters);
     size_ = parameters.size();
     version_.store(version, std::memory_order_release);
     for (const auto& [number, listener] : listeners_) listener();
@@ -113,45 +113,62 @@ class ParameterServer {
     return length;
   }
 
-  /// Memory of a frame that nobody sends any more, or new memory.
-  static std::shared_ptr<Bytes> reusable(Frame& frame) {
-    if (frame && frame.use_count() == 1) return std::const_pointer_cast<Bytes>(std::exchange(frame, nullptr));
-    return std::make_shared<Bytes>();
+  /// Memory of a frame that nobody sends any more comes back here.
+  struct Spare {
+    std::mutex mutex;
+    Bytes bytes;
+  };
+
+  Bytes take_spare() const {
+    const std::lock_guard lock(spare_->mutex);
+    return std::move(spare_->bytes);
   }
 
-  static Frame make_frame(std::uint64_t version, std::span<const float> values,
-                          std::shared_ptr<Bytes> bytes) {
-    begin_frame(*bytes, version, values.size(), false);
-    std::memcpy(bytes->data() + FrameHead::kBytes + ParametersView::kHeadBytes, values.data(),
-                values.size_bytes());
-    return finish_frame(std::move(bytes), ParametersView::bytes(values.size(), false));
+  /// The bytes as a frame, whose last owner gives its memory back.
+  Frame share(Bytes bytes) const {
+    return {new Bytes(std::move(bytes)), [spare = spare_](const Bytes* done) {
+              const std::unique_ptr<Bytes> owned(const_cast<Bytes*>(done));
+              const std::lock_guard lock(spare->mutex);
+              spare->bytes = std::move(*owned);
+            }};
+  }
+
+  Frame make_frame(std::uint64_t version, std::span<const float> values) const {
+    Bytes frame = begin_frame(version, values.size(), false);
+    std::memcpy(values_in(frame), values.data(), values.size_bytes());
+    return finish_frame(std::move(frame), ParametersView::bytes(values.size(), false));
   }
 
   Frame make_half_frame() const {
-    auto bytes = std::make_shared<Bytes>();
-    begin_frame(*bytes, version(), size_, true);
-    const auto* values =
-        reinterpret_cast<const float*>(frame_->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
-    auto* halves =
-        reinterpret_cast<std::uint16_t*>(bytes->data() + FrameHead::kBytes + ParametersView::kHeadBytes);
-    to_float16(std::span(values, size_), std::span(halves, size_));
-    return finish_frame(std::move(bytes), ParametersView::bytes(size_, true));
+    Bytes frame = begin_frame(version(), size_, true);
+    const ParametersView newest =
+        read_parameters({frame_->data() + FrameHead::kBytes, payload_bytes(*frame_)});
+    to_float16(std::span(reinterpret_cast<const float*>(newest.values), size_),
+               std::span(reinterpret_cast<std::uint16_t*>(values_in(frame)), size_));
+    return finish_frame(std::move(frame), ParametersView::bytes(size_, true));
   }
 
-  static void begin_frame(Bytes& bytes, std::uint64_t version, std::size_t count, bool as_float16) {
+  static std::byte* values_in(Bytes& frame) noexcept {
+    return frame.data() + FrameHead::kBytes + ParametersView::kHeadBytes;
+  }
+
+  Bytes begin_frame(std::uint64_t version, std::size_t count, bool as_float16) const {
     const FrameHead head{.length = static_cast<std::uint32_t>(ParametersView::bytes(count, as_float16))};
-    bytes.resize(head.frame_bytes());
-    std::memset(bytes.data() + head.frame_bytes() - FrameHead::kAlignment, 0, FrameHead::kAlignment);
-    ParametersView::write_head(version, count, as_float16, bytes.data() + FrameHead::kBytes);
+    Bytes frame = take_spare();
+    frame.resize(head.frame_bytes());
+    std::memset(frame.data() + frame.size() - FrameHead::kAlignment, 0, FrameHead::kAlignment);
+    ParametersView::write_head(version, count, as_float16, frame.data() + FrameHead::kBytes);
+    return frame;
   }
 
-  static Frame finish_frame(std::shared_ptr<Bytes> bytes, std::size_t length) {
+  Frame finish_frame(Bytes frame, std::size_t length) const {
     const FrameHeadBytes head =
-        make_frame_head(MessageType::parameters, std::span(*bytes).subspan(FrameHead::kBytes, length));
-    std::memcpy(bytes->data(), head.data(), head.size());
-    return bytes;
+        make_frame_head(MessageType::parameters, std::span(frame).subspan(FrameHead::kBytes, length));
+    std::memcpy(frame.data(), head.data(), head.size());
+    return share(std::move(frame));
   }
 
+  const std::shared_ptr<Spare> spare_ = std::make_shared<Spare>();
   mutable std::mutex mutex_;  // guards the following
   Frame frame_;
   mutable Frame half_;
