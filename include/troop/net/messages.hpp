@@ -45,9 +45,10 @@ enum class RefusalCode : std::uint8_t {
   rejected = 10,
   failed = 11,
   role = 12,
+  tls = 14,
 };
 
-inline constexpr std::size_t kNumRefusalCodes = 13;  ///< the numbers are below it
+inline constexpr std::size_t kNumRefusalCodes = 15;  ///< the numbers are below it
 
 /// The server said that there is no sense in trying again. `what` has its sentence.
 class RefusedError : public Error {
@@ -73,9 +74,9 @@ struct Hello {
   Role role = Role::actor;
   Id client{};
   Nonce nonce{};
-  std::uint32_t features = 0;
-  std::uint64_t first = 1;  ///< the least sequence number that may still be sent
-  std::string name;         ///< of the process, for people
+  std::uint32_t features = 0;  ///< that the client would use
+  std::uint64_t first = 1;     ///< the least sequence number that may still be sent
+  std::string name;            ///< of the process, for people
   std::vector<std::byte> layout;
 
   template <class Archive>
@@ -115,7 +116,7 @@ struct Welcome {
   std::uint32_t window = 1;  ///< batches that may be unacknowledged
   std::uint32_t heartbeat_ms = 5000;
   std::uint32_t max_frame_bytes = 0;
-  std::uint32_t features = 0;
+  std::uint32_t features = 0;  ///< of those in the hello, that the server knows
 
   template <class Archive>
   void serialize(Archive& archive) {
