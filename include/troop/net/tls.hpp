@@ -45,7 +45,8 @@ struct TlsOptions {
   std::string server_name = {};
 
   void validate() const {
-    require(certificate.empty() == key.empty(), "tls", certificate.empty() ? "a key without" : "no key for",
+    require(certificate.empty() == key.empty(), "tls",
+            certificate.empty() ? "a key without certificate" : "no key",
             "a certificate and its key, or neither");
   }
 };
@@ -98,8 +99,12 @@ class TlsContext {
       return "the " + peer + " closed the connection";
     if (error.category() != asio::error::get_ssl_category()) return error.message();
     const int reason = ERR_GET_REASON(static_cast<unsigned long>(error.value()));
-    if (reason > SSL_AD_REASON_OFFSET)
-      return "the " + peer + " ended TLS: " + SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET);
+    const char* known = ERR_reason_error_string(static_cast<unsigned long>(error.value()));
+    const std::string text = known != nullptr ? known : error.message();
+    if (reason > SSL_AD_REASON_OFFSET) {  // "tlsv1 alert unknown ca"
+      const std::size_t alert = text.find("alert ");
+      return "the " + peer + " ended TLS: " + (alert == std::string::npos ? text : text.substr(alert + 6));
+    }
     switch (reason) {
       case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return refused_certificate(SSL_get_verify_result(ssl), peer);
@@ -108,10 +113,8 @@ class TlsContext {
       case SSL_R_WRONG_VERSION_NUMBER:
       case SSL_R_HTTP_REQUEST:
         return "the " + peer + " does not speak TLS";
-      default: {
-        const char* text = ERR_reason_error_string(static_cast<unsigned long>(error.value()));
-        return std::string("TLS: ") + (text != nullptr ? text : error.message());
-      }
+      default:
+        return "TLS: " + text;
     }
   }
 
@@ -132,9 +135,15 @@ class TlsContext {
     if (!options.authority.empty()) load_authority(options.authority);
   }
 
+  static std::vector<std::byte> read(const std::string& path) {
+    std::vector<std::byte> bytes = read_file(path, kMaxFileBytes);
+    if (bytes.empty()) throw FileError(path, "is empty");
+    return bytes;
+  }
+
   void load_certificate(const std::string& path, const std::string& key_path) {
     error_code error;
-    const std::vector<std::byte> chain = read_file(path, kMaxFileBytes);
+    const std::vector<std::byte> chain = read(path);
     context_.use_certificate_chain(asio::buffer(chain), error);
     if (error) throw FileError(path, "is no certificate in PEM: " + error.message());
     const X509* leaf = SSL_CTX_get0_certificate(context_.native_handle());
@@ -146,7 +155,7 @@ class TlsContext {
     struct stat status {};
     if (::stat(key_path.c_str(), &status) == 0 && (status.st_mode & S_IROTH) != 0)
       throw FileError(key_path, "can be read by everybody; a private key must not (chmod o-r)");
-    std::vector<std::byte> key = read_file(key_path, kMaxFileBytes);
+    std::vector<std::byte> key = read(key_path);
     context_.use_private_key(asio::buffer(key), asio::ssl::context::pem, error);
     OPENSSL_cleanse(key.data(), key.size());
     const bool is_other = error && ERR_GET_LIB(static_cast<unsigned long>(error.value())) == ERR_LIB_X509;
@@ -158,7 +167,7 @@ class TlsContext {
 
   void load_authority(const std::string& path) {
     error_code error;
-    const std::vector<std::byte> certificates = read_file(path, kMaxFileBytes);
+    const std::vector<std::byte> certificates = read(path);
     context_.add_certificate_authority(asio::buffer(certificates), error);
     if (error) throw FileError(path, "is no certificate in PEM: " + error.message());
   }
