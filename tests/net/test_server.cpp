@@ -529,8 +529,7 @@ TEST_CASE("a server says why it cannot listen") {
   CHECK(error("192.0.2.1:0", true) == "cannot listen on 192.0.2.1:0: Cannot assign requested address");
   CHECK(error("0.0.0.0:0") ==
         "listen: 0.0.0.0:0 is not allowed; expected a loopback address such as 127.0.0.1, or a token, or "
-        "insecure to "
-        "let everybody in");
+        "TLS, or insecure to let everybody in");
   CHECK(error("0.0.0.0:0", true) == "no error");
   CHECK(error("localhost:0") == "no error");
 }

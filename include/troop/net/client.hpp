@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -35,10 +36,14 @@
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
+#include <troop/net/detail/packed_insert.hpp>
 #include <troop/net/detail/resolve.hpp>
+#include <troop/net/detail/stream.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
+#include <troop/net/tls.hpp>
 #include <troop/replay/detail/priorities.hpp>
+#include <troop/replay/detail/scratch.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::net {
@@ -52,17 +57,22 @@ enum class FetchPolicy { on_demand, always };
 struct ClientOptions {
   std::string connect;  ///< HOST:PORT; the name is looked up anew at every attempt
   Token token = {};     ///< that the server must know as well; empty: none
+  /// None: in the clear.
+  std::optional<TlsOptions> tls = {};
   Role role = Role::actor;
   std::string name = {};  ///< of this process, for the server's log
   FetchPolicy fetch = FetchPolicy::on_demand;
-  /// Parameters come in half the bytes, each to within 2^-11 of its value (see to_float16 for tiny and huge ones).
+  /// Parameters come in half the bytes, each to within 2^-11 of its value (see to_float16 for tiny and huge
+  /// ones).
   bool float16_parameters = false;
+  /// Of batches, by the thread that inserts them, where it makes them smaller.
+  PayloadCodec compression = PayloadCodec::none;
   /// Of batches that are not acknowledged; buffers of eight batches that were are kept besides.
   std::size_t max_outbox_bytes = std::size_t{64} << 20;
   FullPolicy when_full = FullPolicy::block;
   std::size_t max_frame_bytes = std::size_t{64} << 20;     ///< of one batch; at most what the server takes
   std::size_t max_receive_bytes = std::size_t{256} << 20;  ///< of parameters, or of a reply
-  /// For an attempt to connect, and again for the handshake.
+  /// For an attempt to connect, and again for the handshakes.
   Clock::duration connect_deadline = std::chrono::seconds(5);
   /// The k-th attempt in a row comes after a random time from 0 to min(max_backoff, min_backoff * 2^k).
   Clock::duration min_backoff = std::chrono::milliseconds(100), max_backoff = std::chrono::milliseconds(1500);
@@ -74,6 +84,7 @@ struct ClientOptions {
   void validate() const {
     using std::chrono::milliseconds;
     parse_address(connect, "connect");
+    if (tls) tls->validate();
     require(name.size() <= kMaxNameBytes, "name", name.size(), "at most 128 bytes");
     require(max_outbox_bytes >= 4096 && max_outbox_bytes <= (std::size_t{1} << 46), "max_outbox_bytes",
             max_outbox_bytes, "an integer from 4096 to 2^46");
@@ -103,6 +114,7 @@ struct ClientStatistics {
   std::uint64_t fetched = 0;                    ///< parameters that came
   std::uint64_t parameter_version = 0;          ///< of the newest of them
   std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t bytes_saved = 0;     ///< by compression, of the batches that were inserted
   double acknowledge_seconds = 0.0;  ///< from sending to acknowledgement, smoothed as in RFC 6298
   double max_acknowledge_seconds = 0.0;
   std::string last_error;  ///< why the last connection ended, or could not be made
@@ -139,6 +151,12 @@ class PendingCall {
 /// client: what is in the outbox is lost, and every later call throws RefusedError with the server's
 /// sentence.
 ///
+/// A server whose certificate is not accepted is tried again like one that cannot be reached, for certificates
+/// get mended; it is told nothing.
+///
+/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches lie
+/// packed in the outbox; for a server that does not know the codec they are unpacked again as they are sent.
+///
 /// The same connection brings parameters (models agent::ParameterSource: one fetch serves all actors of the
 /// process), a lease of places on the ladder of exploration rates, and the answers to calls.
 ///
@@ -152,8 +170,8 @@ class PendingCall {
 ///     client.stop(Deadline::after(5s));                         // ok: everything is in the replay
 class Client {
  public:
-  /// Returns at once; connecting goes on by itself. Throws InvalidArgument for bad options. Without a layout
-  /// the client sends no items.
+  /// Returns at once; connecting goes on by itself. Throws InvalidArgument for bad options, FileError for
+  /// certificates and keys that cannot be used. Without a layout the client sends no items.
   explicit Client(const ClientOptions& options, std::optional<RecordLayout> layout = {})
       : Client(options, std::move(layout), detail::Resolver::system_look_up) {}
 
@@ -172,6 +190,7 @@ class Client {
         writer_ended_(io_),
         pause_(io_),
         ticker_(io_) {
+    if (options_.tls) tls_.emplace(*options_.tls, address_.host);
     detail::asio::co_spawn(io_, run(), detail::asio::detached);
     detail::asio::co_spawn(io_, tick(), detail::asio::detached);
     thread_ = std::thread([this] { io_.run(); });
@@ -194,6 +213,8 @@ class Client {
                  Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
     require(layout_.has_value(), "records", records.size(), "none: this client was made without a layout");
     Batch batch{.length = check(records, priorities), .items = records.size()};
+    const std::size_t plain_bytes = batch.frame_bytes();
+    const std::span<const std::byte> packed = pack(batch, records, priorities);
     std::unique_lock lock(mutex_);
     if (records.empty()) return outcome_of(true);
     const auto has_room = [&] {
@@ -208,13 +229,14 @@ class Client {
     batch.version = acting_version_;
     statistics_.outbox_bytes += batch.frame_bytes();  // ours from here on; filled without the lock
     lock.unlock();
-    fill(batch, records, priorities);
+    fill(batch, packed, records, priorities);
     lock.lock();
     if (failure_ || closed_) {
       statistics_.outbox_bytes -= batch.frame_bytes();
       return outcome_of(false);
     }
     ++statistics_.waiting;
+    statistics_.bytes_saved += plain_bytes - batch.frame_bytes();
     batch.ordinal = ++last_ordinal_;
     queue_.push_back(std::move(batch));
     const bool must_wake = std::exchange(writer_waits_, false);
@@ -379,6 +401,7 @@ class Client {
   /// A batch as the frame that will be sent.
   struct Batch {
     std::uint32_t length = 0;  // of the payload
+    PayloadCodec codec = PayloadCodec::none;
     std::size_t items = 0;
     Buffer buffer = {};
     std::uint64_t ordinal = 0;   // among all that were inserted
@@ -408,9 +431,30 @@ class Client {
     return static_cast<std::uint32_t>(bytes);
   }
 
-  static void fill(Batch& batch, const BatchView& records, std::span<const float> priorities) {
+  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec, and
+  /// the payload is returned, valid until this thread's next insert. Else nothing is.
+  std::span<const std::byte> pack(Batch& batch, const BatchView& records, std::span<const float> priorities) {
+    if (!packs_.load(std::memory_order_relaxed) || records.empty()) return {};
+    struct Scratch {
+      std::vector<std::byte> plain, packed;
+    };
+    auto& scratch = troop::detail::of_this_thread<Scratch>();
+    scratch.plain.resize(batch.length);
+    InsertPayload::write(records, priorities, scratch.plain);
+    if (!detail::PackedInsert::pack(options_.compression, scratch.plain, scratch.packed)) return {};
+    batch.codec = options_.compression;
+    batch.length = static_cast<std::uint32_t>(scratch.packed.size());
+    return scratch.packed;
+  }
+
+  static void fill(Batch& batch, std::span<const std::byte> packed, const BatchView& records,
+                   std::span<const float> priorities) {
     const std::size_t size = batch.frame_bytes();
-    InsertPayload::write(records, priorities, batch.payload());
+    if (packed.empty()) {
+      InsertPayload::write(records, priorities, batch.payload());
+    } else {
+      std::memcpy(batch.payload().data(), packed.data(), packed.size());
+    }
     InsertPayload::set_version(batch.version, batch.payload());
     std::memset(batch.payload().data() + batch.length, 0, size - FrameHead::kBytes - batch.length);
   }
@@ -521,17 +565,20 @@ class Client {
     for (const tcp::endpoint& endpoint : endpoints) {
       close();
       expire_after(options_.connect_deadline, "no answer within " + connect_seconds());
-      co_await socket_.async_connect(endpoint, detail::into(error));
+      co_await socket_.socket().async_connect(endpoint, detail::into(error));
       if (!error || is_ending_) break;
     }
     if (is_ending_) co_return "";
     if (error) co_return reason(error);
-    socket_.set_option(tcp::no_delay(true), error);
-    socket_.set_option(detail::asio::socket_base::keep_alive(true), error);
+    socket_.socket().set_option(tcp::no_delay(true), error);
+    socket_.socket().set_option(detail::asio::socket_base::keep_alive(true), error);
     in_.clear();
     in_.reserve(detail::FrameBuffer::kBase);
     out_.clear();
     expire_after(options_.connect_deadline, "no welcome within " + connect_seconds());
+    if (tls_) co_await socket_.connect_tls(*tls_, error);
+    if (is_ending_) co_return "";
+    if (tls_ && error) co_return reason(error);
     std::string why = co_await shake_hands();
     if (!why.empty() || has_failed() || is_ending_) co_return why;
     const Clock::time_point opened_at = Clock::now();
@@ -559,8 +606,7 @@ class Client {
   }
 
   void close() {
-    error_code ignored;
-    socket_.close(ignored);
+    socket_.close();
     deadline_ = Clock::time_point::max();
   }
 
@@ -572,8 +618,9 @@ class Client {
 
   void live() { deadline_ = Clock::now() + 3 * heartbeat_; }
 
-  std::string reason(const error_code& error) const {
+  std::string reason(const error_code& error) {
     if (has_expired_) return why_closed_;
+    if (tls_) return tls_->failure(socket_.tls(), error, "server");
     return error == detail::asio::error::eof ? "the server closed the connection" : error.message();
   }
 
@@ -647,6 +694,7 @@ class Client {
     Hello hello{.role = options_.role,
                 .client = id_,
                 .nonce = random_bytes<32>(),
+                .features = feature_of(options_.compression),
                 .first = in_flight_.empty() ? next_sequence_ : in_flight_.front().sequence,
                 .name = options_.name,
                 .layout = layout_bytes_};
@@ -735,6 +783,8 @@ class Client {
     }
     if (welcome.window == 0 || welcome.heartbeat_ms == 0 || welcome.last + 1 < first)
       return "a welcome with numbers that cannot be";
+    features_ = welcome.features & feature_of(options_.compression);
+    packs_ = features_ != 0;
     window_ = welcome.window;
     heartbeat_ = std::chrono::milliseconds(welcome.heartbeat_ms);
     num_given_ = num_written_ = in_flight_.size();  // nobody is writing: all that is applied may go
@@ -977,8 +1027,7 @@ class Client {
       gather(buffers);
       if (buffers.empty()) {
         if (says_goodbye_) {
-          error_code ignored;
-          socket_.shutdown(tcp::socket::shutdown_send, ignored);
+          socket_.shut_down();
           break;
         }
         co_await wake_.wait();
@@ -1005,13 +1054,15 @@ class Client {
     const Clock::time_point now = Clock::now();
     std::size_t bytes = 0;
     std::uint64_t again = 0;
+    unpacked_.clear();
     const auto may_give = [&] {
       return num_given_ < window_ && buffers.size() < kMaxGather && bytes < kMaxGatherBytes && !says_goodbye_;
     };
     const auto give = [&](Batch& batch) {
       batch.sent_at = now;
-      bytes += batch.frame_bytes();
-      buffers.emplace_back(batch.buffer.data.get(), batch.frame_bytes());
+      bytes += bytes_to_send(batch);
+      const Buffer& frame = must_unpack(batch) ? unpacked_.emplace_back(unpack(batch)) : batch.buffer;
+      buffers.emplace_back(frame.data.get(), bytes_to_send(batch));
       last_given_ = batch.sequence;
       ++num_given_;
     };
@@ -1030,7 +1081,7 @@ class Client {
         in_flight_.push_back(std::move(queue_.front()));
         queue_.pop_front();
         in_flight_bytes_ += in_flight_.back().frame_bytes();
-        bytes += in_flight_.back().frame_bytes();
+        bytes += bytes_to_send(in_flight_.back());
         ++num_new;
       }
       if (num_new > 0) first_in_flight_ = in_flight_.front().ordinal;
@@ -1041,10 +1092,34 @@ class Client {
       Batch& batch = in_flight_[num_given_];
       batch.sequence = next_sequence_++;
       InsertPayload::set_sequence(batch.sequence, batch.payload());
-      const FrameHeadBytes head = make_frame_head(MessageType::insert, batch.payload());
+      const FrameHeadBytes head = make_frame_head(MessageType::insert, batch.payload(), batch.codec);
       std::memcpy(batch.buffer.data.get(), head.data(), head.size());
       give(batch);
     }
+  }
+
+  /// Whether the batch is packed in a way that this server does not know.
+  bool must_unpack(const Batch& batch) const noexcept {
+    return batch.codec != PayloadCodec::none && (features_ & feature_of(batch.codec)) == 0;
+  }
+
+  std::size_t bytes_to_send(const Batch& batch) const {
+    if (!must_unpack(batch)) return batch.frame_bytes();
+    const std::size_t length = detail::PackedInsert::unpacked_bytes(batch.payload(), UINT32_MAX);
+    return FrameHead{.length = static_cast<std::uint32_t>(length)}.frame_bytes();
+  }
+
+  /// The batch as a frame that is not packed.
+  static Buffer unpack(const Batch& batch) {
+    const std::size_t length = detail::PackedInsert::unpacked_bytes(batch.payload(), UINT32_MAX);
+    Buffer frame(FrameHead{.length = static_cast<std::uint32_t>(length)}.frame_bytes());
+    const std::span<std::byte> payload(frame.data.get() + FrameHead::kBytes, length);
+    if (!detail::PackedInsert::unpack(batch.codec, batch.payload(), payload))
+      throw Error("a batch in the outbox is damaged");
+    std::memset(payload.data() + length, 0, frame.size - FrameHead::kBytes - length);
+    const FrameHeadBytes head = make_frame_head(MessageType::insert, payload);
+    std::memcpy(frame.data.get(), head.data(), head.size());
+    return frame;
   }
 
   // The client's thread: the clock.
@@ -1074,6 +1149,8 @@ class Client {
   const Address address_;
   const Id id_;
 
+  std::atomic<bool> packs_{options_.compression != PayloadCodec::none};  // until a server does not know it
+
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable_any changed_;
   std::deque<Batch> queue_;  // never sent
@@ -1101,7 +1178,8 @@ class Client {
   Random random_;
   detail::asio::io_context io_{1};
   detail::Resolver resolver_;
-  tcp::socket socket_;
+  std::optional<detail::TlsContext> tls_;
+  detail::Stream socket_;
   detail::Event wake_, writer_ended_, pause_, ticker_;
   detail::FrameBuffer in_;
   std::vector<std::byte> out_;  // control frames to be written
@@ -1119,9 +1197,10 @@ class Client {
 
   std::deque<Batch> in_flight_;  // sent at least once, in order of sequence
   std::size_t in_flight_bytes_ = 0;
-  std::size_t num_given_ = 0;    // of them, to this connection
-  std::size_t num_written_ = 0;  // of those, completely
-  std::uint32_t window_ = 1;
+  std::size_t num_given_ = 0;     // of them, to this connection
+  std::size_t num_written_ = 0;   // of those, completely
+  std::vector<Buffer> unpacked_;  // what is being written to a server that does not know the codec
+  std::uint32_t window_ = 1, features_ = 0;
   std::uint64_t next_sequence_ = 1;
   std::uint64_t last_given_ = 0, acknowledged_ = 0;  // sequence numbers
 

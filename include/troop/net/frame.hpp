@@ -42,8 +42,16 @@ enum class MessageType : std::uint8_t {
 
 inline constexpr std::uint8_t kLastMessageType = 15;
 
-/// How a payload is packed. Only `none` is in use.
+/// How the payload of an insert is compressed.
 enum class PayloadCodec : std::uint8_t { none = 0, lz4 = 1, zstd = 2 };
+
+/// The bit of the features of hello and welcome that stands for a codec. The bits are part of the protocol.
+constexpr std::uint32_t feature_of(PayloadCodec codec) noexcept {
+  return codec == PayloadCodec::lz4 ? 1 : codec == PayloadCodec::zstd ? 2 : 0;
+}
+
+/// All features of this version.
+inline constexpr std::uint32_t kFeatures = feature_of(PayloadCodec::lz4) | feature_of(PayloadCodec::zstd);
 
 /// The sixteen bytes in front of every payload:
 ///
@@ -121,8 +129,9 @@ inline std::uint32_t checksum(const FrameHead& head, std::span<const std::byte> 
 }  // namespace detail
 
 /// The head of a frame with this payload, of less than 4 GiB.
-inline FrameHeadBytes make_frame_head(MessageType type, std::span<const std::byte> payload) noexcept {
-  FrameHead head{.type = type, .length = static_cast<std::uint32_t>(payload.size())};
+inline FrameHeadBytes make_frame_head(MessageType type, std::span<const std::byte> payload,
+                                      PayloadCodec codec = PayloadCodec::none) noexcept {
+  FrameHead head{.type = type, .codec = codec, .length = static_cast<std::uint32_t>(payload.size())};
   head.checksum = detail::checksum(head, payload);
   return detail::encode(head);
 }
@@ -144,8 +153,9 @@ inline void append_frame(MessageType type, std::span<const std::byte> payload, s
 
 /// Reads a head that may be anything; nothing but its own bytes decides, so the payload need not be there
 /// yet. After the fault `version` the head is what the frame says, for a refusal can be read in any version.
-inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes,
-                                   FrameHead& head) noexcept {
+/// `features` are those that both ends have agreed on.
+inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes, FrameHead& head,
+                                   std::uint32_t features = 0) noexcept {
   if (std::memcmp(bytes.data(), "TRP", 3) != 0) return FrameFault::magic;
   head.version = std::to_integer<std::uint8_t>(bytes[3]);
   const auto type = std::to_integer<std::uint8_t>(bytes[4]);
@@ -155,7 +165,8 @@ inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes>
   std::memcpy(&head.checksum, bytes.data() + 12, 4);
   if (head.version != kProtocolVersion) return FrameFault::version;
   if (type == 0 || type > kLastMessageType) return FrameFault::type;
-  if (head.codec != PayloadCodec::none) return FrameFault::codec;
+  const bool is_agreed = head.type == MessageType::insert && (features & feature_of(head.codec)) != 0;
+  if (head.codec != PayloadCodec::none && !is_agreed) return FrameFault::codec;
   if (bytes[6] != std::byte{0} || bytes[7] != std::byte{0}) return FrameFault::reserved;
   return FrameFault::none;
 }

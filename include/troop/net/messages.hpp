@@ -47,9 +47,10 @@ enum class RefusalCode : std::uint8_t {
   failed = 11,
   role = 12,
   finished = 13,
+  tls = 14,
 };
 
-inline constexpr std::size_t kNumRefusalCodes = 14;  ///< the numbers are below it
+inline constexpr std::size_t kNumRefusalCodes = 15;  ///< the numbers are below it
 
 /// The server said that there is no sense in trying again. `what` has its sentence.
 class RefusedError : public Error {
@@ -75,9 +76,9 @@ struct Hello {
   Role role = Role::actor;
   Id client{};
   Nonce nonce{};
-  std::uint32_t features = 0;
-  std::uint64_t first = 1;  ///< the least sequence number that may still be sent
-  std::string name;         ///< of the process, for people
+  std::uint32_t features = 0;  ///< that the client would use
+  std::uint64_t first = 1;     ///< the least sequence number that may still be sent
+  std::string name;            ///< of the process, for people
   std::vector<std::byte> layout;
 
   template <class Archive>
@@ -117,7 +118,7 @@ struct Welcome {
   std::uint32_t window = 1;  ///< batches that may be unacknowledged
   std::uint32_t heartbeat_ms = 5000;
   std::uint32_t max_frame_bytes = 0;
-  std::uint32_t features = 0;
+  std::uint32_t features = 0;  ///< of those in the hello, that the server knows
 
   template <class Archive>
   void serialize(Archive& archive) {

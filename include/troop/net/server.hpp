@@ -36,27 +36,32 @@
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/detail/limited_log.hpp>
+#include <troop/net/detail/packed_insert.hpp>
+#include <troop/net/detail/stream.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
 #include <troop/net/parameter_server.hpp>
+#include <troop/net/tls.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::net {
 
 struct ServerOptions {
-  /// HOST:PORT; port 0 takes any free one. Beyond loopback only with a token, or `insecure`.
+  /// HOST:PORT; port 0 takes any free one. Beyond loopback only with a token, TLS, or `insecure`.
   std::string listen = "127.0.0.1:0";
-  Token token = {};       ///< that clients must know; empty: none
+  Token token = {};  ///< that clients must know; empty: none
+  /// None: in the clear. Without a token and without `tls->authority` everybody who can connect may insert.
+  std::optional<TlsOptions> tls = {};
   bool insecure = false;  ///< let everybody who can connect insert
   /// Told to clients, who see by it whether the server is another one. Zeros: random bytes.
   Id run = {};
   std::size_t max_connections = 4096;
   std::size_t max_sessions = 65536;                     ///< clients that are remembered
   std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch
-  std::size_t max_receive_bytes = std::size_t{512}
-                                  << 20;  ///< of all frames beyond 32 KiB that are being received
-  std::uint32_t window = 64;              ///< batches of a client that may be unacknowledged
-  Clock::duration handshake_deadline = std::chrono::seconds(5);
+  /// Of all frames beyond 32 KiB that are being received, and of batches that were compressed and wait.
+  std::size_t max_receive_bytes = std::size_t{512} << 20;
+  std::uint32_t window = 64;  ///< batches of a client that may be unacknowledged
+  Clock::duration handshake_deadline = std::chrono::seconds(5);  ///< TLS included
   Clock::duration heartbeat = std::chrono::seconds(5);
   Clock::duration idle_deadline =
       std::chrono::seconds(20);  ///< a client that is silent for so long is dropped
@@ -67,6 +72,12 @@ struct ServerOptions {
   void validate() const {
     using std::chrono::milliseconds;
     parse_address(listen, "listen");
+    if (tls) {
+      tls->validate();
+      require(!tls->certificate.empty(), "tls", "no certificate", "a certificate and its key");
+      require(tls->server_name.empty(), "tls.server_name", "\"" + tls->server_name + "\"",
+              "nothing: it is for clients");
+    }
     require(max_connections >= 1 && max_connections <= 1'000'000, "max_connections", max_connections,
             "an integer from 1 to 1000000");
     require(max_sessions >= max_connections, "max_sessions", max_sessions, "at least max_connections");
@@ -111,6 +122,7 @@ struct ServerStatistics {
   std::uint64_t duplicates = 0;  ///< batches that came again, were acknowledged and not applied
   std::uint64_t lost =
       0;  ///< batches that had been acknowledged and are not in the sessions that were restored
+  std::uint64_t packed = 0;        ///< batches that came compressed
   std::uint64_t waits = 0;         ///< batches that had to wait because the replay was full
   std::uint64_t memory_waits = 0;  ///< frames that had to wait for other frames' receive buffers
   std::uint64_t parameters = 0;    ///< that were sent, to all clients together
@@ -150,11 +162,13 @@ enum class Farewell { stopping, finished };
 /// one client in the order in which it was given them, whatever happens to connections in between
 /// (docs/protocol.md). Also sends parameters, leases places, and answers calls, as `Services` say.
 ///
-/// One thread of its own does everything. Memory: 32 KiB a connection, at most `max_receive_bytes` for large
-/// frames, and of what is to be sent a few control messages, one frame of parameters that all connections
-/// share, and one reply a connection.
+/// One thread of its own does everything. Memory: 32 KiB a connection, 100 KiB more with TLS, at most
+/// `max_receive_bytes` for large frames, `max_frame_bytes` for the batch that is being unpacked, and of what is
+/// to be sent a few control messages, one frame of parameters that all connections share, and one reply a
+/// connection.
 ///
-/// Thread-safe. The constructor throws InvalidArgument for bad options, Error when it cannot listen there.
+/// Thread-safe. The constructor throws InvalidArgument for bad options, FileError for certificates and keys
+/// that cannot be used, Error when it cannot listen there.
 ///
 ///     agent::LocalSink sink(replay, limiter);
 ///     net::Server server({.listen = "0.0.0.0:7777", .token = net::Token::from_file("token")}, replay.layout(),
@@ -173,6 +187,7 @@ class Server {
         acceptor_(io_),
         ticker_(io_),
         log_(options.log) {
+    if (options_.tls) tls_.emplace(*options_.tls);
     if (options_.run == Id{}) options_.run = random_bytes<16>();
     restore(sessions);
     listen();
@@ -226,7 +241,8 @@ class Server {
     const Counters& c = counters_;
     s.connections = c.connections, s.receive_bytes = c.receive_bytes, s.accepted = c.accepted;
     s.admitted = c.admitted, s.frames = c.frames, s.batches = c.batches, s.items = c.items;
-    s.duplicates = c.duplicates, s.lost = c.lost, s.waits = c.waits, s.memory_waits = c.memory_waits;
+    s.duplicates = c.duplicates, s.lost = c.lost, s.packed = c.packed, s.waits = c.waits,
+    s.memory_waits = c.memory_waits;
     s.bytes_received = c.bytes_received, s.bytes_sent = c.bytes_sent, s.sessions = c.sessions;
     s.parameters = c.parameters, s.leases = c.leases, s.calls = c.calls, s.max_policy_lag = c.max_policy_lag;
     s.mean_policy_lag = mean_policy_lag_.load(std::memory_order_relaxed);
@@ -277,7 +293,8 @@ class Server {
 
   struct Counters {
     Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates,
-        lost, waits, memory_waits, parameters, leases, calls, max_policy_lag, bytes_received, bytes_sent;
+        lost, packed, waits, memory_waits, parameters, leases, calls, max_policy_lag, bytes_received,
+        bytes_sent;
     std::array<Counter, kNumRefusalCodes> refused;
   };
 
@@ -292,16 +309,25 @@ class Server {
   };
   using Sessions = std::map<Id, Known>;
 
-  enum class Phase { hello, proof, open, ending };
+  enum class Phase { tls, hello, proof, open, ending };
+
+  struct Memory {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
 
   struct Connection {
     Connection(Server& server, tcp::socket s)
-        : socket(std::move(s)), wake(server.io_), pause(server.io_), last_write(Clock::now()) {}
+        : socket(std::move(s)),
+          phase(server.tls_ ? Phase::tls : Phase::hello),
+          wake(server.io_),
+          pause(server.io_),
+          last_write(Clock::now()) {}
 
-    tcp::socket socket;
+    detail::Stream socket;
     std::string peer;  // for the log
     std::list<std::shared_ptr<Connection>>::iterator place;
-    Phase phase = Phase::hello;
+    Phase phase;
     Clock::time_point deadline;  // of the phase, or of the next sign of life
 
     detail::FrameBuffer in;
@@ -309,6 +335,7 @@ class Server {
     bool used_large = false;   // a large frame came since the last tick
     bool may_shrink = false;   // nobody uses the buffer
     bool has_waited = false;   // the frame at hand has
+    Memory unpacked;           // that frame's payload, if it was compressed and waits
 
     std::vector<std::byte> out;                  // frames to be written
     std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
@@ -349,9 +376,14 @@ class Server {
     if (error) throw Error(place + error.message());
     const tcp::endpoint endpoint = *found.begin();
     if (!endpoint.address().is_loopback() && options_.token.is_empty() && !options_.insecure) {
-      throw InvalidArgument(
-          "listen", to_string(wanted),
-          "a loopback address such as 127.0.0.1, or a token, or insecure to let everybody in");
+      if (!options_.tls) {
+        throw InvalidArgument(
+            "listen", to_string(wanted),
+            "a loopback address such as 127.0.0.1, or a token, or TLS, or insecure to let everybody in");
+      }
+      if (options_.tls->authority.empty())
+        log_.say("everybody who can connect to " + to_string(wanted) +
+                 " may insert: there is neither a token nor an authority for clients' certificates");
     }
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -407,21 +439,19 @@ class Server {
   /// Refuses the oldest connection that has not proven itself, so that silent strangers cannot keep others
   /// out: the newest of all when there is no other.
   void make_room() {
-    const auto victim = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-      return connection->phase == Phase::hello || connection->phase == Phase::proof;
-    });
+    const auto victim = std::find_if(connections_.begin(), connections_.end(),
+                                     [](const auto& connection) { return connection->phase < Phase::open; });
     refuse(**victim, RefusalCode::crowded, true,
            "there are " + std::to_string(options_.max_connections) + " connections already");
   }
 
   void remove(Connection& connection) {
-    error_code ignored;
-    connection.socket.close(ignored);
+    connection.socket.close();
     if (connection.phase == Phase::ending) --num_ending_;
     connection.phase = Phase::ending;
     connection.wake.notify();
-    receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase;
-    counters_.receive_bytes.set(receive_bytes_);
+    receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase + connection.unpacked.size;
+    count_receive_bytes();
     if (connection.has_session) {
       if (services_.leases != nullptr) services_.leases->leave(connection.session->first);
       Known& known = connection.session->second;
@@ -455,7 +485,7 @@ class Server {
     if (farewell == Farewell::finished && connection.phase == Phase::open) {
       count_refusal(RefusalCode::finished);
       append_message(Refusal{RefusalCode::finished, false, "the training is finished"}, connection.out);
-    } else {
+    } else if (connection.phase != Phase::tls) {
       append_frame(MessageType::goodbye, {}, connection.out);
     }
     begin_ending(connection, latest);
@@ -468,7 +498,8 @@ class Server {
     count_refusal(code);
     log_.say("refused " + who(connection) + ": " + printable(sentence));
     append_acknowledgement(connection);
-    append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
+    if (connection.phase != Phase::tls)  // else nobody could read it
+      append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
     begin_ending(connection, Clock::now() + kLinger);
   }
 
@@ -479,6 +510,7 @@ class Server {
   awaitable<void> read(ConnectionPointer connection) {
     Connection& c = *connection;
     try {
+      if (c.phase == Phase::tls) co_await shake_hands(c);
       while (c.phase != Phase::ending) {
         detail::Frame frame;
         const auto state = c.in.next(limits(c), frame);
@@ -520,18 +552,45 @@ class Server {
     remove(c);
   }
 
+  /// The server's side of a TLS handshake. After it the phase is hello, or ending.
+  awaitable<void> shake_hands(Connection& c) {
+    error_code error;
+    char first = 0;
+    co_await c.socket.socket().async_receive(detail::asio::buffer(&first, 1), tcp::socket::message_peek,
+                                             detail::into(error));
+    if (c.phase == Phase::ending) co_return;
+    if (error) {  // looked whether somebody listens here
+      begin_ending(c, Clock::now());
+    } else if (first == 'T') {  // a frame in the clear; the answer is one too
+      c.phase = Phase::hello;
+      refuse(c, RefusalCode::tls, false, "this server speaks TLS only, and the client does not");
+    } else {
+      co_await c.socket.accept_tls(*tls_, error);
+      if (!error && c.phase != Phase::ending) c.phase = Phase::hello;
+      if (!error) co_return;
+      const std::string why = tls_->failure(c.socket.tls(), error, "client");
+      c.socket.drop_tls();
+      refuse(c, RefusalCode::tls, false, why);
+    }
+  }
+
   awaitable<bool> receive(Connection& c) {
     error_code error;
+    std::size_t count = 0;
     if (c.in.empty() && c.in.capacity() > detail::FrameBuffer::kBase) {  // it may be taken away meanwhile
+      std::array<std::byte, 64> few;
       c.may_shrink = true;
-      co_await c.socket.async_wait(tcp::socket::wait_read, detail::into(error));
+      count = co_await c.socket.wait(few, error);
       c.may_shrink = false;
       if (error) co_return false;
+      std::memcpy(c.in.space().data(), few.data(), count);
     }
-    const auto space = c.in.space();
-    const auto buffer = detail::asio::buffer(space.data(), space.size());
-    const std::size_t count = co_await c.socket.async_read_some(buffer, detail::into(error));
-    if (error) co_return false;
+    if (count == 0) {
+      const auto space = c.in.space();
+      const auto buffer = detail::asio::buffer(space.data(), space.size());
+      count = co_await c.socket.async_read_some(buffer, detail::into(error));
+      if (error) co_return false;
+    }
     counters_.bytes_received.add(count);
     c.in.received(count);
     c.progress += count;
@@ -575,8 +634,10 @@ class Server {
     const std::size_t before = c.in.capacity();
     c.in.reserve(capacity);
     receive_bytes_ = receive_bytes_ - before + capacity;
-    counters_.receive_bytes.set(receive_bytes_);
+    count_receive_bytes();
   }
+
+  void count_receive_bytes() { counters_.receive_bytes.set(receive_bytes_ + unpacking_.size); }
 
   void refuse_fault(Connection& c) {
     const FrameFault fault = c.in.fault();
@@ -588,6 +649,9 @@ class Server {
     if (fault == FrameFault::length) {
       return refuse(c, RefusalCode::malformed, false,
                     "a frame of " + std::to_string(c.in.head().length) + " bytes, more than allowed");
+    }
+    if (fault == FrameFault::magic && !c.socket.tls() && detail::is_tls_record(c.in.front())) {
+      return refuse(c, RefusalCode::tls, false, "the client speaks TLS, and this server does not");
     }
     const bool is_damage = fault == FrameFault::checksum;
     refuse(c, is_damage ? RefusalCode::damaged : RefusalCode::malformed, is_damage,
@@ -616,7 +680,7 @@ class Server {
     if (c.phase == Phase::hello && type == MessageType::hello) return on_hello(c, frame.payload);
     if (c.phase == Phase::proof && type == MessageType::proof) return on_proof(c, frame.payload);
     if (c.phase == Phase::open) {
-      if (type == MessageType::insert) return on_insert(c, frame.payload);
+      if (type == MessageType::insert) return on_insert(c, frame);
       if (type == MessageType::call) return on_call(c, frame.payload);
       if (type == MessageType::fetch) return on_fetch(c, frame.payload);
       if (type == MessageType::lease) return on_lease(c, frame.payload);
@@ -670,7 +734,9 @@ class Server {
                     .window = options_.window,
                     .heartbeat_ms = static_cast<std::uint32_t>(
                         std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count()),
-                    .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes)};
+                    .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes),
+                    .features = c.hello.features & kFeatures};
+    c.in.set_features(welcome.features);
     welcome.proof = server_proof(options_.token, c.hello_payload, c.challenge_payload, welcome);
     append_message(welcome, c.out);
     c.wake.notify();
@@ -716,6 +782,44 @@ class Server {
       if (oldest == sessions_.end() || it->second.left < oldest->second.left) oldest = it;
     }
     if (oldest != sessions_.end()) sessions_.erase(oldest);
+  }
+
+  Progress on_insert(Connection& c, const detail::Frame& frame) {
+    if (frame.head.codec == PayloadCodec::none) return on_insert(c, frame.payload);
+    const std::span<const std::byte> payload = unpack(c, frame);
+    const Progress progress = on_insert(c, payload);
+    if (progress == Progress::again) {
+      keep_unpacked(c);
+    } else {
+      counters_.packed.add(1);
+      receive_bytes_ -= c.unpacked.size;
+      c.unpacked = {};
+      count_receive_bytes();
+    }
+    return progress;
+  }
+
+  /// The payload of an insert as it was before it was compressed, at a multiple of 8 in memory.
+  std::span<const std::byte> unpack(Connection& c, const detail::Frame& frame) {
+    const std::size_t size = detail::PackedInsert::unpacked_bytes(frame.payload, options_.max_frame_bytes);
+    if (c.unpacked.bytes) return {c.unpacked.bytes.get(), size};
+    if (unpacking_.size < size) {
+      unpacking_ = {};
+      unpacking_ = {std::make_unique_for_overwrite<std::byte[]>(size), size};
+      count_receive_bytes();
+    }
+    used_unpacking_ = true;
+    const std::span<std::byte> out(unpacking_.bytes.get(), size);
+    if (!detail::PackedInsert::unpack(frame.head.codec, frame.payload, out))
+      throw Error("a batch that cannot be unpacked");
+    return out;
+  }
+
+  /// Spares the batch that must wait being unpacked again, if the limit allows it.
+  void keep_unpacked(Connection& c) {
+    if (c.unpacked.bytes || receive_bytes_ + unpacking_.size > options_.max_receive_bytes) return;
+    c.unpacked = std::exchange(unpacking_, {});
+    receive_bytes_ += c.unpacked.size;
   }
 
   Progress on_insert(Connection& c, std::span<const std::byte> payload) {
@@ -934,8 +1038,7 @@ class Server {
       if (std::exchange(c.heartbeat, false) && c.out.empty()) append_frame(MessageType::heartbeat, {}, c.out);
       if (c.out.empty() && c.blocks.empty()) {
         if (c.phase == Phase::ending) {
-          error_code ignored;
-          c.socket.shutdown(tcp::socket::shutdown_send, ignored);
+          c.socket.shut_down();
           break;
         }
         co_await c.wake.wait();
@@ -970,8 +1073,7 @@ class Server {
 
   /// Ends the reader and the writer, whatever they are doing.
   static void close(Connection& c) {
-    error_code ignored;
-    c.socket.close(ignored);
+    c.socket.close();
     c.wake.notify();
     c.pause.notify();
   }
@@ -990,6 +1092,10 @@ class Server {
           close(*connection);
         }
       }
+      if (!std::exchange(used_unpacking_, false) && unpacking_.bytes) {
+        unpacking_ = {};
+        count_receive_bytes();
+      }
       log_.catch_up(now);
     }
   }
@@ -1002,6 +1108,8 @@ class Server {
         if (c.phase != Phase::ending) refuse(c, RefusalCode::slow, true, "does not read what it is sent");
       } else if (c.phase == Phase::open) {
         refuse(c, RefusalCode::slow, true, "nothing was heard for " + seconds(options_.idle_deadline));
+      } else if (c.phase == Phase::tls) {
+        refuse(c, RefusalCode::slow, true, "no TLS handshake within " + seconds(options_.handshake_deadline));
       } else {
         refuse(c, RefusalCode::slow, true, "no proof came within " + seconds(options_.handshake_deadline));
       }
@@ -1035,8 +1143,11 @@ class Server {
   detail::Event ticker_;
   Clock::duration tick_{};
   detail::LimitedLog log_;
+  std::optional<detail::TlsContext> tls_;
   std::list<ConnectionPointer> connections_;
   std::size_t num_ending_ = 0, receive_bytes_ = 0;
+  Memory unpacking_;             // where batches are unpacked
+  bool used_unpacking_ = false;  // since the last tick
   bool is_short_of_memory_ = false;
   bool stopping_ = false;
   std::uint64_t num_lags_ = 0;  // that are in the mean, 100 at most

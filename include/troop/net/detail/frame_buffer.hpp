@@ -57,7 +57,8 @@ class FrameBuffer {
     needed_ = FrameHead::kBytes;
     if (end_ - begin_ < needed_) return State::incomplete;
     const std::byte* start = bytes_.get() + begin_;
-    fault_ = parse_frame_head(std::span<const std::byte, FrameHead::kBytes>(start, FrameHead::kBytes), head_);
+    const std::span<const std::byte, FrameHead::kBytes> head(start, FrameHead::kBytes);
+    fault_ = parse_frame_head(head, head_, features_);
     if (fault_ != FrameFault::none) return State::fault;
     if (head_.length > limits.of(head_.type)) return fail(FrameFault::length);
     needed_ = head_.frame_bytes();
@@ -72,6 +73,9 @@ class FrameBuffer {
     return State::frame;
   }
 
+  /// What both ends have agreed on.
+  void set_features(std::uint32_t features) noexcept { features_ = features; }
+
   FrameFault fault() const noexcept { return fault_; }
   const FrameHead& head() const noexcept { return head_; }
 
@@ -80,6 +84,9 @@ class FrameBuffer {
     const std::size_t head = std::min(end_ - begin_, FrameHead::kBytes);
     return {bytes_.get() + begin_ + head, end_ - begin_ - head};
   }
+
+  /// What has come and was not taken.
+  std::span<const std::byte> front() const noexcept { return {bytes_.get() + begin_, end_ - begin_}; }
 
   bool empty() const noexcept { return begin_ == end_; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -125,6 +132,7 @@ class FrameBuffer {
 
   std::unique_ptr<std::byte[]> bytes_;
   std::size_t capacity_ = 0, begin_ = 0, end_ = 0, needed_ = FrameHead::kBytes;
+  std::uint32_t features_ = 0;
   FrameHead head_;
   FrameFault fault_ = FrameFault::none;
 };
