@@ -1,5 +1,6 @@
-/// @file Sends batches of items to a server on another machine, each exactly once, whatever happens to the
-/// connection.
+/// @file
+/// Sends batches of items to a server on another machine, each exactly once, whatever happens to the
+/// connection; fetches parameters from it, leases places on the ladder, and calls it.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,18 +51,27 @@ namespace troop::net {
 /// What `insert` does when the outbox is full: wait, or drop the oldest batches that were never sent.
 enum class FullPolicy { block, drop_oldest };
 
+/// When a client asks for new parameters: after an actor has looked for some, or all the time.
+enum class FetchPolicy { on_demand, always };
+
 struct ClientOptions {
   std::string connect;  ///< HOST:PORT; the name is looked up anew at every attempt
   Token token = {};     ///< that the server must know as well; empty: none
   /// None: in the clear.
   std::optional<TlsOptions> tls = {};
+  Role role = Role::actor;
   std::string name = {};  ///< of this process, for the server's log
+  FetchPolicy fetch = FetchPolicy::on_demand;
+  /// Parameters come in half the bytes, each to within 2^-11 of its value (see to_float16 for tiny and huge
+  /// ones).
+  bool float16_parameters = false;
   /// Of batches, by the thread that inserts them, where it makes them smaller.
   PayloadCodec compression = PayloadCodec::none;
   /// Of batches that are not acknowledged; buffers of eight batches that were are kept besides.
   std::size_t max_outbox_bytes = std::size_t{64} << 20;
   FullPolicy when_full = FullPolicy::block;
-  std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch; at most what the server takes
+  std::size_t max_frame_bytes = std::size_t{64} << 20;     ///< of one batch; at most what the server takes
+  std::size_t max_receive_bytes = std::size_t{256} << 20;  ///< of parameters, or of a reply
   /// For an attempt to connect, and again for the handshakes.
   Clock::duration connect_deadline = std::chrono::seconds(5);
   /// The k-th attempt in a row comes after a random time from 0 to min(max_backoff, min_backoff * 2^k).
@@ -79,6 +90,8 @@ struct ClientOptions {
             max_outbox_bytes, "an integer from 4096 to 2^46");
     require(max_frame_bytes >= 1024 && max_frame_bytes <= (std::size_t{1} << 30), "max_frame_bytes",
             max_frame_bytes, "an integer from 1024 to 2^30");
+    require(max_receive_bytes >= kMaxControlBytes && max_receive_bytes <= (std::size_t{1} << 30),
+            "max_receive_bytes", max_receive_bytes, "an integer from 65536 to 2^30");
     const auto in_seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
     require(connect_deadline >= milliseconds(1) && connect_deadline <= std::chrono::hours(1),
             "connect_deadline", in_seconds(connect_deadline), "from 0.001 to 3600 seconds");
@@ -98,11 +111,32 @@ struct ClientStatistics {
   std::uint64_t lost = 0;  ///< batches that the server had acknowledged and then forgot in a restart
   std::uint64_t connections = 0, attempts = 0;  ///< handshakes that succeeded; attempts to connect
   std::uint64_t servers = 0;                    ///< different ones that were met
+  std::uint64_t fetched = 0;                    ///< parameters that came
+  std::uint64_t parameter_version = 0;          ///< of the newest of them
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint64_t bytes_saved = 0;     ///< by compression, of the batches that were inserted
   double acknowledge_seconds = 0.0;  ///< from sending to acknowledgement, smoothed as in RFC 6298
   double max_acknowledge_seconds = 0.0;
   std::string last_error;  ///< why the last connection ended, or could not be made
+};
+
+/// A call that may be under way, on the caller's stack: see Client::begin.
+class PendingCall {
+ public:
+  /// `take(reply)` is called by the client's thread, while somebody waits in `Client::finish`, with the reply
+  /// where it was received, at a multiple of 8 bytes; what it throws is thrown by `finish`.
+  explicit PendingCall(std::function<void(std::span<const std::byte>)> take) : take_(std::move(take)) {}
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
+ private:
+  friend class Client;
+  enum class State { idle, waiting, taking, done, lost };
+
+  std::function<void(std::span<const std::byte>)> take_;
+  State state_ = State::idle;
+  std::uint64_t number_ = 0;
+  std::exception_ptr error_;
 };
 
 /// Keeps batches of items in an outbox of bounded size and brings them to a net::Server: each once, in the
@@ -123,23 +157,29 @@ struct ClientStatistics {
 /// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches lie
 /// packed in the outbox; for a server that does not know the codec they are unpacked again as they are sent.
 ///
-/// Thread-safe, but `stop` and the destructor belong to one thread. Cost of an insert: one lock and one copy.
+/// The same connection brings parameters (models agent::ParameterSource: one fetch serves all actors of the
+/// process), a lease of places on the ladder of exploration rates, and the answers to calls.
+///
+/// Thread-safe, but `stop` and the destructor belong to one thread. Cost of an insert: one lock and one copy;
+/// of a fetch with nothing new: one lock.
 ///
 ///     net::Client client({.connect = "head:7777", .token = net::Token::from_file("token")}, replay_layout);
+///     const auto places = client.lease(16);
 ///     client.insert(batch, priorities, Deadline::after(10s));
+///     if (client.fetch(version, parameters)) network.set_parameters(parameters);
 ///     client.stop(Deadline::after(5s));                         // ok: everything is in the replay
 class Client {
  public:
   /// Returns at once; connecting goes on by itself. Throws InvalidArgument for bad options, FileError for
-  /// certificates and keys that cannot be used.
-  Client(const ClientOptions& options, const RecordLayout& layout)
-      : Client(options, layout, detail::Resolver::system_look_up) {}
+  /// certificates and keys that cannot be used. Without a layout the client sends no items.
+  explicit Client(const ClientOptions& options, std::optional<RecordLayout> layout = {})
+      : Client(options, std::move(layout), detail::Resolver::system_look_up) {}
 
   /// `look_up` takes the place of the system's name resolution.
-  Client(const ClientOptions& options, const RecordLayout& layout, detail::Resolver::LookUp look_up)
+  Client(const ClientOptions& options, std::optional<RecordLayout> layout, detail::Resolver::LookUp look_up)
       : options_((options.validate(), options)),
-        layout_(layout),
-        layout_bytes_(layout_bytes(layout)),
+        layout_(std::move(layout)),
+        layout_bytes_(layout_ ? layout_bytes(*layout_) : std::vector<std::byte>()),
         address_(parse_address(options.connect, "connect")),
         id_(random_bytes<16>()),
         random_(options.seed != 0 ? options.seed : std::bit_cast<std::uint64_t>(random_bytes<8>()),
@@ -160,7 +200,7 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client() { stop(Deadline::now()); }
 
-  const RecordLayout& layout() const noexcept { return layout_; }
+  const std::optional<RecordLayout>& layout() const noexcept { return layout_; }
   const Id& id() const noexcept { return id_; }
 
   /// Puts a batch into the outbox. ok: it will be sent, or dropped and counted by `drop_oldest`; timeout,
@@ -171,6 +211,7 @@ class Client {
   /// when the server has refused for good.
   Outcome insert(const BatchView& records, std::span<const float> priorities,
                  Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    require(layout_.has_value(), "records", records.size(), "none: this client was made without a layout");
     Batch batch{.length = check(records, priorities), .items = records.size()};
     const std::size_t plain_bytes = batch.frame_bytes();
     const std::span<const std::byte> packed = pack(batch, records, priorities);
@@ -185,6 +226,7 @@ class Client {
     const Outcome outcome = wait(lock, deadline, stop, has_room);
     if (outcome != Outcome::ok) return outcome;
     batch.buffer = take_buffer(batch.frame_bytes());
+    batch.version = acting_version_;
     statistics_.outbox_bytes += batch.frame_bytes();  // ours from here on; filled without the lock
     lock.unlock();
     fill(batch, packed, records, priorities);
@@ -209,6 +251,104 @@ class Client {
     std::unique_lock lock(mutex_);
     const std::uint64_t last = last_ordinal_;
     return wait(lock, deadline, stop, [&] { return is_settled(last); });
+  }
+
+  /// The newest parameters that have come, and their version, if that is greater than `version`; false if it
+  /// is not. Newer ones are asked for meanwhile, and come to a later call; batches that are inserted from now on
+  /// are taken for the work of these. Versions grow even when the server is replaced by one that counts from 1
+  /// again. Never waits. Throws RefusedError when the server has refused for good.
+  bool fetch(std::uint64_t& version, std::vector<float>& parameters) {
+    std::shared_ptr<const std::vector<float>> newest;
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_of(false);
+      want_parameters();
+      acting_version_ = server_version_;
+      if (!parameters_ || version_ <= version) return false;
+      version = version_;
+      newest = parameters_;
+    }
+    parameters = *newest;
+    return true;
+  }
+
+  /// Waits until `fetch` would give parameters newer than `version`. Throws RefusedError.
+  Outcome await_parameters(std::uint64_t version, Deadline deadline = Deadline::never(),
+                           const std::stop_token& stop = {}) {
+    std::unique_lock lock(mutex_);
+    want_parameters();
+    return wait(lock, deadline, stop, [&] { return parameters_ && version_ > version; });
+  }
+
+  /// Waits until the server has given `count` environments of this process their places; the places, or none
+  /// with `why` telling what came before. They stay this client's over all connections. One lease a client:
+  /// another `count` later is refused with InvalidArgument. Throws RefusedError.
+  std::optional<Leased> lease(std::uint32_t count, Deadline deadline = Deadline::never(),
+                              const std::stop_token& stop = {}) {
+    require(count >= 1 && count <= (1u << 20), "count", count, "an integer from 1 to 2^20");
+    std::unique_lock lock(mutex_);
+    require(lease_count_ == 0 || lease_count_ == count, "count", count,
+            std::to_string(lease_count_) + ", as many as this client has leased");
+    if (std::exchange(lease_count_, count) == 0) {
+      detail::asio::post(io_, [this] {
+        if (is_open_) ask_for_lease();
+      });
+    }
+    wait(lock, deadline, stop, [&] { return leased_.has_value(); });
+    return leased_;
+  }
+
+  /// Sends a call; `finish` waits for the reply. Several may be under way at once. False when there is no
+  /// connection: then nothing was sent and `finish` says closed. Throws InvalidArgument for a call larger than
+  /// max_frame_bytes, RefusedError.
+  bool begin(PendingCall& call, std::span<const std::byte> body) {
+    require(body.size() <= options_.max_frame_bytes - CallPayload::kHeadBytes, "call", body.size(),
+            "at most max_frame_bytes, less 8");
+    std::vector<std::byte> frame(FrameHead::kBytes + CallPayload::kHeadBytes + body.size());
+    if (!body.empty())
+      std::memcpy(frame.data() + FrameHead::kBytes + CallPayload::kHeadBytes, body.data(), body.size());
+    std::unique_lock lock(mutex_);
+    outcome_of(false);
+    call.state_ = PendingCall::State::lost;
+    if (!statistics_.is_connected || closed_) return false;
+    call.number_ = ++last_call_;
+    call.state_ = PendingCall::State::waiting;
+    call.error_ = nullptr;
+    std::memcpy(frame.data() + FrameHead::kBytes, &call.number_, sizeof call.number_);
+    finish_frame(MessageType::call, frame);
+    calls_.emplace(call.number_, &call);
+    outgoing_calls_.push_back(std::move(frame));
+    lock.unlock();
+    detail::asio::post(io_, [this] { wake_.notify(); });
+    return true;
+  }
+
+  /// Waits until `take` has had the reply. closed: the connection is gone, or there was none; the server may
+  /// have done it or not. After anything but ok, `take` is not called any more. Throws Error with the server's
+  /// sentence when it could not do it, RefusedError, and what `take` throws.
+  Outcome finish(PendingCall& call, Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    using State = PendingCall::State;
+    std::unique_lock lock(mutex_);
+    const auto is_over = [&] { return call.state_ == State::done || call.state_ == State::lost; };
+    Outcome outcome = Outcome::ok;
+    try {
+      outcome = wait(lock, deadline, stop, is_over);
+    } catch (...) {
+      give_up(lock, call);
+      throw;
+    }
+    give_up(lock, call);
+    if (call.error_) std::rethrow_exception(call.error_);
+    if (call.state_ == State::done) return Outcome::ok;
+    return call.state_ == State::lost ? Outcome::closed : outcome;
+  }
+
+  /// `begin` and `finish`.
+  Outcome call(std::span<const std::byte> body, std::function<void(std::span<const std::byte>)> take,
+               Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    PendingCall call(std::move(take));
+    begin(call, body);
+    return finish(call, deadline, stop);
   }
 
   /// Takes no more, sends what is there until the deadline, says goodbye and ends the thread, a second after
@@ -266,6 +406,7 @@ class Client {
     Buffer buffer = {};
     std::uint64_t ordinal = 0;   // among all that were inserted
     std::uint64_t sequence = 0;  // among all that were sent
+    std::uint64_t version = 0;   // of the parameters that acted
     Clock::time_point sent_at = {};
 
     std::size_t frame_bytes() const noexcept { return FrameHead{.length = length}.frame_bytes(); }
@@ -275,16 +416,16 @@ class Client {
   // Callers' threads.
 
   std::uint32_t check(const BatchView& records, std::span<const float> priorities) const {
-    if (&records.layout() != &layout_) records.layout().require_equal(layout_);
+    if (&records.layout() != &*layout_) records.layout().require_equal(*layout_);
     require(priorities.size() == records.size(), "number of priorities", priorities.size(),
             std::to_string(records.size()) + ", as many as records");
     troop::detail::check_priorities(priorities, 1.0);
-    const std::size_t bytes = InsertPayload::bytes(records.size(), layout_.size());
+    const std::size_t bytes = InsertPayload::bytes(records.size(), layout_->size());
     const std::size_t most = std::min(options_.max_frame_bytes, options_.max_outbox_bytes / 2 - 64);
     if (!records.empty() && (bytes == 0 || bytes > most)) {
       throw InvalidArgument(
           "batch",
-          std::to_string(records.size()) + " records of " + std::to_string(layout_.size()) + " bytes",
+          std::to_string(records.size()) + " records of " + std::to_string(layout_->size()) + " bytes",
           "at most " + std::to_string(most) + " bytes with their priorities");
     }
     return static_cast<std::uint32_t>(bytes);
@@ -314,6 +455,7 @@ class Client {
     } else {
       std::memcpy(batch.payload().data(), packed.data(), packed.size());
     }
+    InsertPayload::set_version(batch.version, batch.payload());
     std::memset(batch.payload().data() + batch.length, 0, size - FrameHead::kBytes - batch.length);
   }
 
@@ -337,6 +479,19 @@ class Client {
     }
     const Outcome outcome = outcome_of(ready());
     return outcome == Outcome::timeout && stop.stop_requested() ? Outcome::cancelled : outcome;
+  }
+
+  void want_parameters() {
+    if (std::exchange(wants_parameters_, true)) return;
+    detail::asio::post(io_, [this] {
+      if (is_open_) ask_for_parameters();
+    });
+  }
+
+  /// Nobody will look at the reply any more.
+  void give_up(std::unique_lock<std::mutex>& lock, PendingCall& call) {
+    changed_.wait(lock, [&] { return call.state_ != PendingCall::State::taking; });
+    if (call.state_ == PendingCall::State::waiting) calls_.erase(call.number_);
   }
 
   void drop_oldest() {
@@ -428,6 +583,7 @@ class Client {
     if (!why.empty() || has_failed() || is_ending_) co_return why;
     const Clock::time_point opened_at = Clock::now();
     is_open_ = true;
+    begin_asking();
     live();
     writer_runs_ = true;
     detail::asio::co_spawn(io_, write(), detail::asio::detached);
@@ -445,6 +601,7 @@ class Client {
     const std::lock_guard lock(mutex_);
     statistics_.is_connected = false;
     writer_waits_ = false;
+    lose_calls();
     co_return why;
   }
 
@@ -482,6 +639,7 @@ class Client {
       failure_ = Failure{code, sentence};
       statistics_.last_error = sentence;
       statistics_.is_connected = false;
+      lose_calls();
     }
     changed_.notify_all();
     say(to_string(address_) + " refused this client for good: " + sentence);
@@ -533,7 +691,8 @@ class Client {
 
   /// Returns why it did not succeed, if it did not and may do so another time.
   awaitable<std::string> shake_hands() {
-    Hello hello{.client = id_,
+    Hello hello{.role = options_.role,
+                .client = id_,
                 .nonce = random_bytes<32>(),
                 .features = feature_of(options_.compression),
                 .first = in_flight_.empty() ? next_sequence_ : in_flight_.front().sequence,
@@ -568,6 +727,48 @@ class Client {
     co_return take(welcome, hello.first);
   }
 
+  /// What is asked of a server anew at every connection.
+  void begin_asking() {
+    is_asking_ = has_asked_for_lease_ = false;
+    const auto [wants, needs_lease] = [&] {
+      const std::lock_guard lock(mutex_);
+      return std::pair(wants_parameters_, lease_count_ > 0);
+    }();
+    if (needs_lease) ask_for_lease();
+    if (wants || options_.fetch == FetchPolicy::always) ask_for_parameters();
+  }
+
+  void ask_for_parameters() {
+    if (std::exchange(is_asking_, true)) return;
+    Fetch fetch{.as_float16 = options_.float16_parameters};
+    {
+      const std::lock_guard lock(mutex_);
+      fetch.version = server_version_;
+    }
+    append_message(fetch, out_);
+    wake_.notify();
+  }
+
+  void ask_for_lease() {
+    if (std::exchange(has_asked_for_lease_, true)) return;
+    Lease wish;
+    {
+      const std::lock_guard lock(mutex_);
+      wish.count = lease_count_;
+      if (leased_) wish.ticket = leased_->ticket, wish.first = leased_->first;
+    }
+    append_message(wish, out_);
+    wake_.notify();
+  }
+
+  /// Needs the lock.
+  void lose_calls() {
+    for (const auto& [number, call] : calls_) call->state_ = PendingCall::State::lost;
+    calls_.clear();
+    outgoing_calls_.clear();
+    changed_.notify_all();
+  }
+
   std::string take(const Welcome& welcome, std::uint64_t first) {
     if (welcome.last >= next_sequence_) {
       fail(RefusalCode::malformed, "the server has batch " + std::to_string(welcome.last) +
@@ -597,7 +798,11 @@ class Client {
       statistics_.is_connected = true;
       ++statistics_.connections;
       statistics_.lost += welcome.lost;
-      if (std::exchange(run_, welcome.run) != welcome.run) ++statistics_.servers;
+      if (std::exchange(run_, welcome.run) != welcome.run) {
+        ++statistics_.servers;
+        version_offset_ = version_;
+        server_version_ = 0;
+      }
     }
     say_connected();
     return "";
@@ -642,7 +847,7 @@ class Client {
   /// Reads one frame, which stays valid until the next. Returns why it could not.
   awaitable<std::string> receive(detail::Frame& frame) {
     for (;;) {
-      const auto state = in_.next(kMaxControlBytes, kMaxControlBytes, frame);
+      const auto state = in_.next(limits(), frame);
       if (state == detail::FrameBuffer::State::frame) co_return "";
       if (state == detail::FrameBuffer::State::fault) co_return on_fault();
       if (in_.needed() > in_.capacity()) in_.reserve(in_.needed());
@@ -655,6 +860,11 @@ class Client {
       count_bytes(0, count);
       if (is_open_ && !is_ending_) live();
     }
+  }
+
+  detail::FrameLimits limits() const {
+    if (!is_open_) return {};
+    return {.parameters = options_.max_receive_bytes, .reply = options_.max_receive_bytes};
   }
 
   std::string on_fault() {
@@ -686,6 +896,18 @@ class Client {
       why = co_await receive(frame);
       if (!why.empty() || has_failed()) co_return why;
       if (frame.head.type == MessageType::heartbeat) continue;
+      if (frame.head.type == MessageType::parameters) {
+        on_parameters(read_parameters(frame.payload));
+        continue;
+      }
+      if (frame.head.type == MessageType::leased) {
+        on_leased(read_message<Leased>(frame.payload));
+        continue;
+      }
+      if (frame.head.type == MessageType::reply) {
+        on_reply(frame.payload);
+        continue;
+      }
       if (!expect(frame, MessageType::acknowledge, why)) co_return why;
       const auto message = read_message<Acknowledge>(frame.payload);
       if (message.last > last_given_) co_return "an acknowledgement of what was not sent";
@@ -694,6 +916,60 @@ class Client {
       release();
       wake_.notify();
     }
+  }
+
+  void on_parameters(const ParametersView& view) {
+    if (view.count > 0) {
+      auto parameters = std::make_shared<std::vector<float>>(view.count);
+      view.copy_to(*parameters);
+      const std::lock_guard lock(mutex_);
+      parameters_ = std::move(parameters);
+      server_version_ = view.version;
+      version_ = version_offset_ + view.version;
+      wants_parameters_ = false;
+      ++statistics_.fetched;
+      statistics_.parameter_version = version_;
+    }
+    was_useful_ = true;
+    is_asking_ = false;
+    changed_.notify_all();
+    if (options_.fetch == FetchPolicy::always) ask_for_parameters();
+  }
+
+  void on_leased(Leased leased) {
+    if (leased.ticket == 0 || leased.planned == 0) throw Error("a lease that cannot be");
+    const std::lock_guard lock(mutex_);
+    if (!leased_ || leased_->ticket == leased.ticket) leased_ = std::move(leased);
+    changed_.notify_all();
+  }
+
+  void on_reply(std::span<const std::byte> payload) {
+    ByteReader reader(payload);
+    const auto number = reader.number<std::uint64_t>();
+    const auto status = reader.number<std::uint32_t>();
+    reader.number<std::uint32_t>();
+    PendingCall* call = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = calls_.find(number);
+      if (found == calls_.end()) return;  // nobody waits any more
+      call = found->second;
+      call->state_ = PendingCall::State::taking;
+      calls_.erase(found);
+    }
+    std::exception_ptr failure;
+    const auto body = payload.subspan(CallPayload::kReplyHeadBytes);
+    try {
+      if (status != 0) throw Error(printable({reinterpret_cast<const char*>(body.data()), body.size()}));
+      call->take_(body);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    was_useful_ = true;
+    const std::lock_guard lock(mutex_);
+    call->error_ = std::move(failure);
+    call->state_ = PendingCall::State::done;
+    changed_.notify_all();
   }
 
   /// Forgets the batches that are acknowledged and not being written any more.
@@ -735,12 +1011,19 @@ class Client {
   /// Writes whatever may be written until the connection ends.
   awaitable<void> write_all() {
     std::vector<std::byte> control;
+    std::vector<std::vector<std::byte>> calls;
     std::vector<detail::asio::const_buffer> buffers;
     while (socket_.is_open()) {
       buffers.clear();
       control.clear();
       control.swap(out_);
       if (!control.empty()) buffers.emplace_back(control.data(), control.size());
+      calls.clear();
+      {
+        const std::lock_guard lock(mutex_);
+        calls.swap(outgoing_calls_);
+      }
+      for (const auto& frame : calls) buffers.emplace_back(frame.data(), frame.size());
       gather(buffers);
       if (buffers.empty()) {
         if (says_goodbye_) {
@@ -861,7 +1144,7 @@ class Client {
   }
 
   const ClientOptions options_;
-  const RecordLayout layout_;
+  const std::optional<RecordLayout> layout_;
   const std::vector<std::byte> layout_bytes_;
   const Address address_;
   const Id id_;
@@ -879,6 +1162,17 @@ class Client {
   bool writer_waits_ = false;  // for `insert` to wake it
   std::optional<Failure> failure_;
   ClientStatistics statistics_;
+  std::shared_ptr<const std::vector<float>> parameters_;  // the newest that came
+  std::uint64_t version_ = 0;                             // their version, as callers see it
+  std::uint64_t server_version_ = 0;  // as the server that is connected counts; 0: none of its own came yet
+  std::uint64_t version_offset_ = 0;  // between the two
+  std::uint64_t acting_version_ = 0;  // as the server counts, of what callers have fetched
+  bool wants_parameters_ = false;
+  std::uint32_t lease_count_ = 0;
+  std::optional<Leased> leased_;
+  std::map<std::uint64_t, PendingCall*> calls_;
+  std::vector<std::vector<std::byte>> outgoing_calls_;
+  std::uint64_t last_call_ = 0;
 
   // Only the client's thread uses these.
   Random random_;
@@ -895,7 +1189,9 @@ class Client {
   bool has_expired_ = false;  // the deadline closed the socket
   bool is_open_ = false, is_writing_ = false, writer_runs_ = false;
   bool is_ending_ = false, says_goodbye_ = false, is_over_ = false;
-  bool was_useful_ = false;  // the connection was good for something: the next attempt comes soon
+  bool has_asked_for_lease_ = false;  // on this connection
+  bool is_asking_ = false;            // a fetch is open
+  bool was_useful_ = false;           // the connection was good for something: the next attempt comes soon
   Clock::duration heartbeat_ = std::chrono::seconds(5);
   Id run_{};
 

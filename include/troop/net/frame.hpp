@@ -18,26 +18,26 @@ namespace troop::net {
 /// Grows when a frame or message changes in a way that older programs cannot read; see docs/protocol.md.
 inline constexpr std::uint8_t kProtocolVersion = 1;
 
-/// The largest payload of any frame that is not an insert.
+/// The largest payload of any frame that carries no records, parameters, call or reply.
 inline constexpr std::uint32_t kMaxControlBytes = 64 << 10;
 
 /// What a frame carries. The numbers are part of the protocol: they never change, and none is used again.
 enum class MessageType : std::uint8_t {
-  hello = 1,         ///< client: who I am, what records I send, a nonce
-  challenge = 2,     ///< server: a nonce
-  proof = 3,         ///< client: I know the token
-  welcome = 4,       ///< server: so do I; what is applied already, and the limits
-  refusal = 5,       ///< either: why this ends; the last frame
-  insert = 6,        ///< client: a batch of items
-  acknowledge = 7,   ///< server: batches that are in the replay
-  fetch = 8,         ///< reserved; client: parameters newer than mine, now or as soon as there are
-  parameters = 9,    ///< reserved; server: the newest parameters, or that there are no newer
-  lease = 10,        ///< reserved; client: indices of the ladder for my environments
-  leased = 11,       ///< reserved; server: these
-  heartbeat = 12,    ///< either: I am here
-  goodbye = 13,      ///< either: this ends on purpose; the last frame
-  shard_call = 14,   ///< reserved; client: an operation on the replay
-  shard_reply = 15,  ///< reserved; server: its result
+  hello = 1,        ///< client: who I am, what records I send, a nonce
+  challenge = 2,    ///< server: a nonce
+  proof = 3,        ///< client: I know the token
+  welcome = 4,      ///< server: so do I; what is applied already, and the limits
+  refusal = 5,      ///< either: why this ends; the last frame
+  insert = 6,       ///< client: a batch of items
+  acknowledge = 7,  ///< server: batches that are in the replay
+  fetch = 8,        ///< client: parameters newer than mine, now or as soon as there are
+  parameters = 9,   ///< server: the newest parameters, or that there are no newer
+  lease = 10,       ///< client: places on the ladder of exploration rates for my environments
+  leased = 11,      ///< server: these
+  heartbeat = 12,   ///< either: I am here
+  goodbye = 13,     ///< either: this ends on purpose; the last frame
+  call = 14,        ///< client: a question or order, whatever client and server have agreed on
+  reply = 15,       ///< server: its result
 };
 
 inline constexpr std::uint8_t kLastMessageType = 15;
@@ -134,6 +134,13 @@ inline FrameHeadBytes make_frame_head(MessageType type, std::span<const std::byt
   FrameHead head{.type = type, .codec = codec, .length = static_cast<std::uint32_t>(payload.size())};
   head.checksum = detail::checksum(head, payload);
   return detail::encode(head);
+}
+
+/// Makes a frame of a payload that begins FrameHead::kBytes into `frame`, which may be of less than 4 GiB.
+inline void finish_frame(MessageType type, std::vector<std::byte>& frame) {
+  const FrameHeadBytes head = make_frame_head(type, std::span(frame).subspan(FrameHead::kBytes));
+  std::memcpy(frame.data(), head.data(), head.size());
+  frame.resize((frame.size() + FrameHead::kAlignment - 1) / FrameHead::kAlignment * FrameHead::kAlignment);
 }
 
 /// Appends a whole frame to `out`, which holds whole frames.

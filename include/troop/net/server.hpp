@@ -30,6 +30,7 @@
 #include <troop/core/error.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
+#include <troop/net/actor_leases.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
@@ -39,6 +40,7 @@
 #include <troop/net/detail/stream.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
+#include <troop/net/parameter_server.hpp>
 #include <troop/net/tls.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
@@ -123,23 +125,47 @@ struct ServerStatistics {
   std::uint64_t packed = 0;        ///< batches that came compressed
   std::uint64_t waits = 0;         ///< batches that had to wait because the replay was full
   std::uint64_t memory_waits = 0;  ///< frames that had to wait for other frames' receive buffers
+  std::uint64_t parameters = 0;    ///< that were sent, to all clients together
+  std::uint64_t leases = 0;        ///< that were given, or given again
+  std::uint64_t calls = 0;         ///< that were answered
   std::uint64_t bytes_received = 0, bytes_sent = 0;
+  /// How many versions behind the newest parameters those were that made the items: a moving mean over about
+  /// the last 100 batches of which it is known, and the largest.
+  double mean_policy_lag = 0.0;
+  std::uint64_t max_policy_lag = 0;
 
   std::uint64_t refused_for(RefusalCode code) const { return refused[static_cast<std::size_t>(code)]; }
 };
 
+/// What a server does for its clients. What is left empty it does not do: who asks for that is refused.
+/// Everything here is called by the server's thread and must not block, and must outlive the server.
+struct Services {
+  /// Takes a batch of items, or returns timeout when there is no room at the moment; then that batch waits, and
+  /// nothing more is read from its connection. The records lie in the receive buffer and are gone when it
+  /// returns. What it throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to
+  /// try again.
+  std::function<Outcome(const BatchView& records, std::span<const float> priorities)> insert = {};
+  /// Sends these to clients that ask.
+  ParameterServer* parameters = nullptr;
+  /// Gives clients places on the ladder of exploration rates.
+  ActorLeases* leases = nullptr;
+  /// Answers a call: appends to `reply`. What it throws becomes an Error at the client's. The call lies in the
+  /// receive buffer, at a multiple of 8 bytes.
+  std::function<void(std::span<const std::byte> call, std::vector<std::byte>& reply)> call = {};
+};
+
+/// How a server takes its leave: clients of one that is `stopping` try to reconnect, those of one that has
+/// `finished` end.
+enum class Farewell { stopping, finished };
+
 /// Listens for clients, checks who they are, and gives their batches to `insert`: each batch once, those of
 /// one client in the order in which it was given them, whatever happens to connections in between
-/// (docs/protocol.md).
+/// (docs/protocol.md). Also sends parameters, leases places, and answers calls, as `Services` say.
 ///
-/// One thread of its own does everything. `insert(records, priorities)` is called by it and must not block:
-/// it returns timeout when there is no room at the moment; then that batch waits, and nothing more is read
-/// from its connection. The records lie in the receive buffer and are gone when it returns. Memory: 32 KiB a
-/// connection, 100 KiB more with TLS, at most `max_receive_bytes` for large frames, and `max_frame_bytes` for
-/// the batch that is being unpacked.
-///
-/// What `insert` throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to try
-/// again.
+/// One thread of its own does everything. Memory: 32 KiB a connection, 100 KiB more with TLS, at most
+/// `max_receive_bytes` for large frames, `max_frame_bytes` for the batch that is being unpacked, and of what is
+/// to be sent a few control messages, one frame of parameters that all connections share, and one reply a
+/// connection.
 ///
 /// Thread-safe. The constructor throws InvalidArgument for bad options, FileError for certificates and keys
 /// that cannot be used, Error when it cannot listen there.
@@ -149,14 +175,15 @@ struct ServerStatistics {
 ///                        [&](auto& records, auto priorities) { return sink.insert(records, priorities, Deadline::now()); });
 class Server {
  public:
-  using Insert = std::function<Outcome(const BatchView&, std::span<const float>)>;
+  using Insert = decltype(Services::insert);
 
-  /// `sessions`: of the server whose replay this one continues with, the oldest first.
-  Server(const ServerOptions& options, const RecordLayout& layout, Insert insert,
+  /// `layout`: of the items that `services.insert` takes. `sessions`: of the server whose replay this one
+  /// continues with, the oldest first.
+  Server(const ServerOptions& options, const RecordLayout& layout, Services services,
          std::span<const Session> sessions = {})
       : options_((options.validate(), options)),
         layout_(layout),
-        insert_(std::move(insert)),
+        services_(std::move(services)),
         acceptor_(io_),
         ticker_(io_),
         log_(options.log) {
@@ -169,8 +196,23 @@ class Server {
         std::chrono::milliseconds(1), std::chrono::milliseconds(250));
     detail::asio::co_spawn(io_, accept(), detail::asio::detached);
     detail::asio::co_spawn(io_, tick(), detail::asio::detached);
-    thread_ = std::thread([this] { io_.run(); });
+    if (services_.parameters != nullptr) {
+      listener_ = services_.parameters->listen([this] {
+        if (!is_told_.exchange(true)) detail::asio::post(io_, [this] { send_new_parameters(); });
+      });
+    }
+    try {
+      thread_ = std::thread([this] { io_.run(); });
+    } catch (...) {
+      if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+      throw;
+    }
   }
+
+  /// A server that takes items and does nothing else.
+  Server(const ServerOptions& options, const RecordLayout& layout, Insert insert,
+         std::span<const Session> sessions = {})
+      : Server(options, layout, Services{.insert = std::move(insert)}, sessions) {}
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -202,21 +244,25 @@ class Server {
     s.duplicates = c.duplicates, s.lost = c.lost, s.packed = c.packed, s.waits = c.waits,
     s.memory_waits = c.memory_waits;
     s.bytes_received = c.bytes_received, s.bytes_sent = c.bytes_sent, s.sessions = c.sessions;
+    s.parameters = c.parameters, s.leases = c.leases, s.calls = c.calls, s.max_policy_lag = c.max_policy_lag;
+    s.mean_policy_lag = mean_policy_lag_.load(std::memory_order_relaxed);
     for (std::size_t i = 0; i < kNumRefusalCodes; ++i) s.refused[i] = c.refused[i];
     return s;
   }
 
   /// Takes no more, acknowledges what was applied, says goodbye to all, and joins the thread: by the
-  /// deadline, or a second after, whichever is earlier, connections are closed whatever they do. Clients will
-  /// try to reconnect. To be called by one thread; the second call does nothing.
-  void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1))) {
+  /// deadline, or a second after, whichever is earlier, connections are closed whatever they do. To be called
+  /// by one thread; the second call does nothing.
+  void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1)),
+            Farewell farewell = Farewell::stopping) {
     if (!thread_.joinable()) return;
-    detail::asio::post(io_, [this, deadline] {
+    if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+    detail::asio::post(io_, [this, deadline, farewell] {
       stopping_ = true;
       error_code ignored;
       acceptor_.close(ignored);
       const auto latest = std::min(deadline.time(), Clock::now() + kLinger);
-      for (const auto& connection : connections_) end(*connection, latest);
+      for (const auto& connection : connections_) end(*connection, latest, farewell);
       ticker_.notify();
     });
     thread_.join();
@@ -232,6 +278,7 @@ class Server {
   static constexpr std::size_t kProgress =
       64 << 10;                                  // bytes of an unfinished frame that count as a sign of life
   static constexpr std::size_t kMaxEnding = 64;  // connections beyond the limit that are told so
+  static constexpr std::size_t kWritePiece = 256 << 10;  // of a block, within the idle deadline
 
   /// Written by the server's thread, read by any.
   class Counter {
@@ -246,7 +293,8 @@ class Server {
 
   struct Counters {
     Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates,
-        lost, packed, waits, memory_waits, bytes_received, bytes_sent;
+        lost, packed, waits, memory_waits, parameters, leases, calls, max_policy_lag, bytes_received,
+        bytes_sent;
     std::array<Counter, kNumRefusalCodes> refused;
   };
 
@@ -289,15 +337,19 @@ class Server {
     bool has_waited = false;   // the frame at hand has
     Memory unpacked;           // that frame's payload, if it was compressed and waits
 
-    std::vector<std::byte> out;  // frames to be written
+    std::vector<std::byte> out;                  // frames to be written
+    std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
     bool acknowledge = false, heartbeat = false, is_writing = false;
     detail::Event wake, pause;  // wake: there is something to write; pause: before trying an insert again
     Clock::time_point last_write;
+
+    std::optional<Fetch> fetch;  // that waits for new parameters
 
     std::vector<std::byte> hello_payload, challenge_payload;
     Hello hello;
     Sessions::iterator session;  // in phase open, and in phase ending after it unless displaced
     bool has_session = false;
+    bool sends_items = false;
   };
   using ConnectionPointer = std::shared_ptr<Connection>;
 
@@ -401,6 +453,7 @@ class Server {
     receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase + connection.unpacked.size;
     count_receive_bytes();
     if (connection.has_session) {
+      if (services_.leases != nullptr) services_.leases->leave(connection.session->first);
       Known& known = connection.session->second;
       known.connection = nullptr;
       known.left = ++leaves_;
@@ -415,19 +468,26 @@ class Server {
   /// closes when the peer does, at the latest at `latest`.
   void begin_ending(Connection& connection, Clock::time_point latest) {
     connection.phase = Phase::ending;
+    connection.blocks.clear();
+    connection.fetch.reset();
     ++num_ending_;
     connection.deadline = latest;
     connection.wake.notify();
     connection.pause.notify();
   }
 
-  void end(Connection& connection, Clock::time_point latest) {
+  void end(Connection& connection, Clock::time_point latest, Farewell farewell) {
     if (connection.phase == Phase::ending) {
       connection.deadline = std::min(connection.deadline, latest);
       return;
     }
     append_acknowledgement(connection);
-    if (connection.phase != Phase::tls) append_frame(MessageType::goodbye, {}, connection.out);
+    if (farewell == Farewell::finished && connection.phase == Phase::open) {
+      count_refusal(RefusalCode::finished);
+      append_message(Refusal{RefusalCode::finished, false, "the training is finished"}, connection.out);
+    } else if (connection.phase != Phase::tls) {
+      append_frame(MessageType::goodbye, {}, connection.out);
+    }
     begin_ending(connection, latest);
   }
 
@@ -436,9 +496,7 @@ class Server {
   void refuse(Connection& connection, RefusalCode code, bool again, const std::string& sentence) {
     if (connection.phase == Phase::ending) return;
     count_refusal(code);
-    const std::string name =
-        connection.hello.name.empty() ? "" : " (" + printable(connection.hello.name) + ")";
-    log_.say("refused " + connection.peer + name + ": " + printable(sentence));
+    log_.say("refused " + who(connection) + ": " + printable(sentence));
     append_acknowledgement(connection);
     if (connection.phase != Phase::tls)  // else nobody could read it
       append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
@@ -455,7 +513,7 @@ class Server {
       if (c.phase == Phase::tls) co_await shake_hands(c);
       while (c.phase != Phase::ending) {
         detail::Frame frame;
-        const auto state = c.in.next(static_cast<std::uint32_t>(insert_limit(c)), kMaxControlBytes, frame);
+        const auto state = c.in.next(limits(c), frame);
         if (state == detail::FrameBuffer::State::fault) {
           refuse_fault(c);
           break;
@@ -547,8 +605,9 @@ class Server {
   }
 
   /// Strangers cannot send batches, so nothing large.
-  std::size_t insert_limit(const Connection& c) const {
-    return c.phase == Phase::open ? options_.max_frame_bytes : kMaxControlBytes;
+  detail::FrameLimits limits(const Connection& c) const {
+    if (c.phase != Phase::open) return {};
+    return {.insert = options_.max_frame_bytes, .call = options_.max_frame_bytes};
   }
 
   /// Whether the frame at the front fits into the buffer, which grows if the limit of all buffers allows it;
@@ -622,6 +681,9 @@ class Server {
     if (c.phase == Phase::proof && type == MessageType::proof) return on_proof(c, frame.payload);
     if (c.phase == Phase::open) {
       if (type == MessageType::insert) return on_insert(c, frame);
+      if (type == MessageType::call) return on_call(c, frame.payload);
+      if (type == MessageType::fetch) return on_fetch(c, frame.payload);
+      if (type == MessageType::lease) return on_lease(c, frame.payload);
       if (type == MessageType::heartbeat && frame.payload.empty()) return Progress::done;
       if (type == MessageType::goodbye && frame.payload.empty()) return on_goodbye(c);
     }
@@ -631,6 +693,8 @@ class Server {
   Progress on_hello(Connection& c, std::span<const std::byte> payload) {
     c.hello = read_message<Hello>(payload);
     if (c.hello.name.size() > kMaxNameBytes) throw Error("a name of more than 128 bytes");
+    const auto role = static_cast<int>(c.hello.role);
+    if (role < 1 || role > 4) throw Error("role " + std::to_string(role) + ", which is none");
     if (c.hello.first == 0) throw Error("a first sequence number of 0");
     c.hello_payload.assign(payload.begin(), payload.end());
     const Challenge challenge{.nonce = random_bytes<32>(), .needs_token = !options_.token.is_empty()};
@@ -655,12 +719,10 @@ class Server {
         return Progress::done;
       }
     }
-    if (c.hello.role != Role::actor) {
-      refuse(c, RefusalCode::role, false,
-             "this server does not serve the role " + std::to_string(static_cast<int>(c.hello.role)));
-      return Progress::done;
-    }
-    const std::string difference = layout_difference(c.hello.layout, layout_);
+    // Who sends no layout sends no items; who sends one to a server that takes none finds out when he inserts.
+    const std::string difference = c.hello.layout.empty() || !services_.insert
+                                       ? std::string()
+                                       : layout_difference(c.hello.layout, layout_);
     if (!difference.empty()) {
       refuse(c, RefusalCode::layout, false, difference);
       return Progress::done;
@@ -679,6 +741,7 @@ class Server {
     append_message(welcome, c.out);
     c.wake.notify();
     c.phase = Phase::open;
+    c.sends_items = !c.hello.layout.empty();
     c.hello.layout = {}, c.hello_payload = {}, c.challenge_payload = {};
     counters_.admitted.add(1);
     return Progress::done;
@@ -760,6 +823,12 @@ class Server {
   }
 
   Progress on_insert(Connection& c, std::span<const std::byte> payload) {
+    if (!services_.insert || !c.sends_items) {
+      refuse(c, RefusalCode::role, false,
+             services_.insert ? "items from a client that has told no record layout"
+                              : "this server takes no items");
+      return Progress::done;
+    }
     const InsertView batch = read_insert(payload, layout_);
     Known& known = c.session->second;
     if (batch.sequence <= known.last) {
@@ -787,12 +856,122 @@ class Server {
     c.acknowledge = true;
     counters_.batches.add(1);
     counters_.items.add(batch.records.size());
+    count_policy_lag(batch.version);
     return Progress::done;
+  }
+
+  void count_policy_lag(std::uint64_t version) {
+    if (services_.parameters == nullptr || version == 0) return;
+    const std::uint64_t newest = services_.parameters->version();
+    if (version > newest) return;
+    const std::uint64_t lag = newest - version;
+    num_lags_ = std::min<std::uint64_t>(num_lags_ + 1, 100);
+    const double mean = mean_policy_lag_.load(std::memory_order_relaxed);
+    mean_policy_lag_.store(mean + (static_cast<double>(lag) - mean) / static_cast<double>(num_lags_),
+                           std::memory_order_relaxed);
+    counters_.max_policy_lag.set(std::max<std::uint64_t>(counters_.max_policy_lag, lag));
+  }
+
+  /// What a client asks for is looked at when everything before has been written: who asks and does not read
+  /// makes nothing grow.
+  static bool is_answering(const Connection& c) {
+    return c.is_writing || !c.out.empty() || !c.blocks.empty();
+  }
+
+  Progress on_fetch(Connection& c, std::span<const std::byte> payload) {
+    if (is_answering(c)) return Progress::again;
+    const auto fetch = read_message<Fetch>(payload);
+    if (services_.parameters == nullptr) {
+      refuse(c, RefusalCode::role, false, "this server has no parameters");
+      return Progress::done;
+    }
+    c.fetch = fetch;
+    send_parameters(c);
+    return Progress::done;
+  }
+
+  /// Answers the fetch if there is something to answer.
+  void send_parameters(Connection& c) {
+    if (!c.fetch) return;
+    const auto [frame, version] = services_.parameters->frame(c.fetch->as_float16);
+    if (frame && version != c.fetch->version) {
+      c.blocks.push_back(frame);
+      counters_.parameters.add(1);
+    } else if (!c.fetch->wait) {
+      std::array<std::byte, ParametersView::kHeadBytes> none;
+      ParametersView::write_head(version, 0, false, none.data());
+      append_frame(MessageType::parameters, none, c.out);
+    } else {
+      return;
+    }
+    c.fetch.reset();
+    c.wake.notify();
+  }
+
+  void send_new_parameters() {
+    is_told_ = false;
+    for (const auto& connection : connections_) {
+      try {
+        send_parameters(*connection);
+      } catch (const std::exception& failure) {  // no memory
+        log_.say("closed " + connection->peer + ": " + failure.what());
+        close(*connection);
+      }
+    }
+  }
+
+  Progress on_lease(Connection& c, std::span<const std::byte> payload) {
+    if (is_answering(c)) return Progress::again;
+    const auto wish = read_message<Lease>(payload);
+    if (services_.leases == nullptr) {
+      refuse(c, RefusalCode::role, false, "this server leases no places on the ladder");
+      return Progress::done;
+    }
+    const Leased leased = services_.leases->lease(c.session->first, wish);
+    counters_.leases.add(1);
+    if (leased.first + wish.count > leased.planned) {
+      log_.say("more environments than the " + std::to_string(leased.planned) +
+               " that are planned: " + who(c) + " has " + std::to_string(leased.first) + " to " +
+               std::to_string(leased.first + wish.count - 1) + ", on rungs that others have too");
+    }
+    append_message(leased, c.out);
+    c.wake.notify();
+    return Progress::done;
+  }
+
+  Progress on_call(Connection& c, std::span<const std::byte> payload) {
+    if (!services_.call) {
+      refuse(c, RefusalCode::role, false, "this server answers no calls");
+      return Progress::done;
+    }
+    if (payload.size() < CallPayload::kHeadBytes) throw Error("a call without a number");
+    if (is_answering(c)) return Progress::again;
+    auto reply = std::make_shared<std::vector<std::byte>>(FrameHead::kBytes + CallPayload::kReplyHeadBytes);
+    std::memcpy(reply->data() + FrameHead::kBytes, payload.data(), CallPayload::kHeadBytes);
+    try {
+      services_.call(payload.subspan(CallPayload::kHeadBytes), *reply);
+      if (reply->size() > (std::size_t{1} << 30)) throw Error("a reply of more than 2^30 bytes");
+    } catch (const std::exception& error) {
+      reply->resize(FrameHead::kBytes + CallPayload::kReplyHeadBytes);
+      (*reply)[FrameHead::kBytes + CallPayload::kHeadBytes] = std::byte{1};
+      const std::string_view sentence = std::string_view(error.what()).substr(0, kMaxSentenceBytes);
+      const auto bytes = std::as_bytes(std::span(sentence));
+      reply->insert(reply->end(), bytes.begin(), bytes.end());
+    }
+    finish_frame(MessageType::reply, *reply);
+    c.blocks.push_back(std::move(reply));
+    counters_.calls.add(1);
+    c.wake.notify();
+    return Progress::done;
+  }
+
+  static std::string who(const Connection& c) {
+    return c.peer + (c.hello.name.empty() ? "" : " (" + printable(c.hello.name) + ")");
   }
 
   Outcome apply(Connection& c, const InsertView& batch) {
     try {
-      return insert_(batch.records, batch.priorities);
+      return services_.insert(batch.records, batch.priorities);
     } catch (const InvalidArgument& error) {
       refuse(c, RefusalCode::rejected, false, error.what());
     } catch (const LayoutMismatch& error) {
@@ -806,6 +985,7 @@ class Server {
   Progress on_goodbye(Connection& c) {
     const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return Progress::again;
+    if (services_.leases != nullptr) services_.leases->end(c.session->first);
     sessions_.erase(c.session);
     c.has_session = false;
     counters_.sessions.set(sessions_.size());
@@ -852,10 +1032,11 @@ class Server {
   /// Writes whatever is to be written until the connection ends.
   awaitable<void> write_all(Connection& c) {
     std::vector<std::byte> sending;
+    std::vector<ParameterServer::Frame> blocks;
     while (c.socket.is_open()) {
       append_acknowledgement(c);
       if (std::exchange(c.heartbeat, false) && c.out.empty()) append_frame(MessageType::heartbeat, {}, c.out);
-      if (c.out.empty()) {
+      if (c.out.empty() && c.blocks.empty()) {
         if (c.phase == Phase::ending) {
           c.socket.shut_down();
           break;
@@ -865,15 +1046,29 @@ class Server {
       }
       sending.clear();
       sending.swap(c.out);
+      blocks.swap(c.blocks);
       c.is_writing = true;
+      bool is_written = co_await write_piecewise(c, sending);
+      for (const auto& block : blocks) is_written = is_written && co_await write_piecewise(c, *block);
+      blocks.clear();
+      c.is_writing = false;
+      if (!is_written) break;  // the reader sees it too
+      c.pause.notify();        // a call may be waiting for room
+    }
+  }
+
+  /// Writes bytes in pieces, each of which the peer must take within the idle deadline.
+  awaitable<bool> write_piecewise(Connection& c, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto piece = bytes.first(std::min(bytes.size(), kWritePiece));
       c.last_write = Clock::now();
       error_code error;
-      const auto buffer = detail::asio::buffer(sending.data(), sending.size());
-      const std::size_t count = co_await detail::asio::async_write(c.socket, buffer, detail::into(error));
-      c.is_writing = false;
-      counters_.bytes_sent.add(count);
-      if (error) break;  // the reader sees it too
+      const auto buffer = detail::asio::buffer(piece.data(), piece.size());
+      counters_.bytes_sent.add(co_await detail::asio::async_write(c.socket, buffer, detail::into(error)));
+      if (error) co_return false;
+      bytes = bytes.subspan(piece.size());
     }
+    co_return true;
   }
 
   /// Ends the reader and the writer, whatever they are doing.
@@ -935,7 +1130,7 @@ class Server {
 
   ServerOptions options_;
   const RecordLayout layout_;
-  const Insert insert_;
+  const Services services_;
   Address address_;
 
   mutable std::mutex sessions_mutex_;  // guards sessions_; held while a batch is applied
@@ -955,8 +1150,12 @@ class Server {
   bool used_unpacking_ = false;  // since the last tick
   bool is_short_of_memory_ = false;
   bool stopping_ = false;
+  std::uint64_t num_lags_ = 0;  // that are in the mean, 100 at most
 
   Counters counters_;
+  std::atomic<double> mean_policy_lag_{0.0};
+  std::atomic<bool> is_told_{false};  // of new parameters; it will look at them
+  std::uint64_t listener_ = 0;
   std::thread thread_;
 };
 
