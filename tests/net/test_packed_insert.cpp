@@ -360,7 +360,7 @@ struct OldServer {
   net::detail::Frame next() {
     for (;;) {
       net::detail::Frame frame;
-      const auto state = buffer.next(1 << 20, net::kMaxControlBytes, frame);
+      const auto state = buffer.next({.insert = 1 << 20}, frame);
       if (state == net::detail::FrameBuffer::State::fault)
         throw Error(std::string(to_string(buffer.fault())));
       if (state == net::detail::FrameBuffer::State::frame) {
