@@ -125,7 +125,6 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   using Environments = env::VectorEnvironment<Environment>;
   using Actor = agent::Actor<Environments, nn::EigenNetwork, net::Client, net::Client>;
   std::vector<std::unique_ptr<Actor>> actors;
-  std::uint64_t steps = 0;
   try {
     std::optional<net::Leased> lease;
     while (!lease && signal.received() == 0)
@@ -173,7 +172,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       if (!options.quiet && seconds - last_line >= 10.0) {
         last_line = seconds;
         double mean_return = 0.0;
-        steps = 0;
+        std::uint64_t steps = 0;
         for (const auto& actor : actors) {
           steps += actor->statistics().steps;
           mean_return += actor->statistics().mean_return / static_cast<double>(actors.size());

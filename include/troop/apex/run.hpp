@@ -204,7 +204,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     agent::ActorOptions actor_options = options.actor;
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
-    actor_options.num_environments = options.num_actors * options.environments_per_actor;
+    actor_options.num_environments = detail::planned_of(options);
     Environments environments({.count = options.environments_per_actor,
                                .seed = options.seed,
                                .first_index = actor_options.first_index},
