@@ -24,7 +24,7 @@ const troop::nn::Network kNetwork = troop::nn::dueling_mlp({32, 32});
 const troop::nn::Network kBound = kNetwork.bind({4}, 2);
 const troop::apex::detail::MakeDefault<CartPole> kMake;
 
-/// A port of loopback that was free a moment ago.
+/// On loopback, with a port that was free a moment ago.
 std::string free_address() {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -49,7 +49,11 @@ Options easy(Role role, const std::string& address) {
   options.output = "";
   options.cluster.role = role;
   (role == Role::learner ? options.cluster.listen : options.cluster.connect) = address;
-  if (role == Role::learner) options.cluster.planned_environments = 8;
+  if (role == Role::learner) {
+    options.cluster.planned_environments = 8;
+    options.evaluation_interval =
+        2000;  // so that it is still there when the last client tries for the first time
+  }
   return options;
 }
 
@@ -65,7 +69,15 @@ troop::net::Server server(const std::string& address, troop::net::Services servi
 TEST_CASE("a learner, two actors and an evaluator solve a task together and end by themselves") {
   const std::string address = free_address();
   const StopSignal signal;
+  troop::apex::RunResult result;
   int first = -1, second = -1, watching = -1;
+  std::thread head(
+      [&] { result = troop::apex::train<CartPole>(easy(Role::learner, address), kNetwork, {}, signal); });
+  {
+    troop::net::Client client({.connect = address, .log = [](const std::string&) {}});
+    REQUIRE(client.await_parameters(0, troop::Deadline::after(std::chrono::seconds(60))) ==
+            troop::Outcome::ok);
+  }
   std::thread one(
       [&] { first = troop::apex::act<CartPole>(easy(Role::actor, address), kBound, kMake, signal); });
   std::thread two([&] {
@@ -80,8 +92,7 @@ TEST_CASE("a learner, two actors and an evaluator solve a task together and end 
     const Options options = easy(Role::evaluator, address);
     watching = troop::apex::evaluate_newest<CartPole>(options, kBound, kMake, signal);
   });
-  const troop::apex::RunResult result =
-      troop::apex::train<CartPole>(easy(Role::learner, address), kNetwork, {}, signal);
+  head.join();
   one.join();
   two.join();
   three.join();

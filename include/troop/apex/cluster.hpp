@@ -126,8 +126,8 @@ inline int exit_code(const StopSignal& signal) {
 /// fetches parameters, until the learner has finished or a signal comes. While the learner is away the actors
 /// stand still; they go on by themselves with whichever learner is there next.
 ///
-/// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner refuses
-/// this process for good before it has begun, RefusedError when it does so later.
+/// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
+/// refuses this process for good before it has begun, RefusedError when it does so later.
 template <env::Environment Environment, class Make>
 int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
@@ -215,8 +215,8 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 }
 
 /// A process that plays the learner's newest parameters greedily, again and again, and prints a line for each
-/// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws as
-/// `act` does, and 0 when the time is over.
+/// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws
+/// as `act` does, and 0 when the time is over.
 template <env::Environment Environment, class Make>
 int evaluate_newest(const Options& options, const nn::Network& network, const Make& make,
                     const StopSignal& signal) {
