@@ -41,16 +41,17 @@ class Process:
         with open(self.path) as file:
             return file.read()
 
-    def find(self, pattern):
-        return re.search(pattern, self.text())
+    def find(self, pattern, after=0):
+        return re.search(pattern, self.text()[after:])
 
-    def wait_for(self, pattern):
+    def wait_for(self, pattern, after=0):
+        """Waits until the output has `pattern` beyond its first `after` characters."""
         end = time.monotonic() + PATIENCE
-        while not self.find(pattern):
-            if time.monotonic() > end or (self.process.poll() is not None and not self.find(pattern)):
+        while not self.find(pattern, after):
+            if time.monotonic() > end or (self.process.poll() is not None and not self.find(pattern, after)):
                 raise AssertionError(f"{pattern!r} is not in the output of {self.path}:\n{self.text()[-2000:]}")
             time.sleep(0.02)
-        return self.find(pattern)
+        return self.find(pattern, after)
 
     def code(self):
         return self.process.wait(PATIENCE)
@@ -136,9 +137,10 @@ class Cluster(unittest.TestCase):
         first.wait_for("leased environments 0 to 7 of 16")
         second = self.actor("second")
         second.wait_for("leased environments 8 to 15 of 16")
+        learner.wait_for("clients 2")
         first.process.kill()
         first.code()
-        learner.wait_for("clients 1")
+        learner.wait_for("clients 1", after=len(learner.text()))
         self.actor("third").wait_for("leased environments 0 to 7 of 16")
         self.actor("fourth").wait_for("leased environments 16 to 23 of 16")
         learner.wait_for("more environments than the 16 that are planned")
