@@ -75,7 +75,9 @@ struct Life {
              .store = store,
              .lease = {.log = [this](const std::string& sentence) { said.push_back(sentence); }}}),
         replay({.capacity = capacity, .alpha = 0.6}),
-        log(run, replay, options) {}
+        log(run, replay, options) {
+    run.write_manifest({});
+  }
 
   std::vector<std::string> said;
   RunDirectory run;

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -61,6 +63,14 @@ struct LearnerStatistics {
   double loss = 0.0;
   double gradient_norm = 0.0;
   double mean_q = 0.0;
+};
+
+/// What a checkpoint keeps of a learner, beside its network.
+struct LearnerState {
+  std::uint64_t steps = 0, skipped_steps = 0;
+  Random::State random{1, 0, 0, 0};  ///< of the sampling
+
+  friend bool operator==(const LearnerState&, const LearnerState&) = default;
 };
 
 /// Drinks from a replay through a rate limiter and trains a network by double Q-learning with n-step returns
@@ -132,6 +142,26 @@ class Learner {
 
   std::uint64_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
 
+  /// Calls `f()` after each step, in the training thread: the moment at which network and steps go together, for a
+  /// checkpoint. To be set while no step is being made.
+  void after_each_step(std::function<void()> f) { after_step_ = std::move(f); }
+
+  /// May be called by the training thread, `after_each_step`'s function included, or while nobody makes steps.
+  LearnerState state() const {
+    const std::lock_guard lock(state_mutex_);
+    return {steps(), skipped_.load(std::memory_order_relaxed), random_state_};
+  }
+
+  /// Goes on from a state: step counts, schedules, the stream of the sampling. The network is restored by itself.
+  /// While nobody makes steps.
+  void restore(const LearnerState& state) {
+    random_.set_state(state.random);
+    random_state_ = state.random;
+    steps_.store(state.steps, std::memory_order_relaxed);
+    skipped_.store(state.skipped_steps, std::memory_order_relaxed);
+    sampled_ = state.steps;
+  }
+
   LearnerStatistics statistics() const noexcept {
     return {steps(), skipped_.load(std::memory_order_relaxed), loss_.load(std::memory_order_relaxed),
             gradient_norm_.load(std::memory_order_relaxed), mean_q_.load(std::memory_order_relaxed)};
@@ -161,8 +191,10 @@ class Learner {
 
   Outcome sample(Work& work, Deadline deadline, const std::stop_token& stop = {}) {
     const Outcome outcome = limiter_.await_sample(options_.batch_size, deadline, stop);
-    if (outcome == Outcome::ok)
-      replay_.sample(options_.batch_size, {.beta = options_.beta(sampled_++)}, random_, work.batch);
+    if (outcome != Outcome::ok) return outcome;
+    replay_.sample(options_.batch_size, {.beta = options_.beta(sampled_++)}, random_, work.batch);
+    const std::lock_guard lock(state_mutex_);
+    random_state_ = random_.state();
     return outcome;
   }
 
@@ -213,6 +245,7 @@ class Learner {
     if (step % options_.target_interval == 0) network_.sync_target();
     if (step % options_.publish_interval == 0) parameters_.publish(network_.parameters());
     if (step % options_.trim_interval == 0) replay_.trim();
+    if (after_step_) after_step_();
   }
 
   static void average(std::atomic<double>& mean, double value, std::uint64_t step) {
@@ -226,7 +259,10 @@ class Learner {
   Replay& replay_;
   RateLimiter& limiter_;
   Parameters& parameters_;
+  mutable std::mutex state_mutex_;  // of random_state_
   Random random_;
+  Random::State random_state_ = random_.state();  // as it is after the last batch that was sampled
+  std::function<void()> after_step_;
   Work work_;
   std::uint64_t sampled_ = 0;  // batches to be trained on, by whichever thread samples
   std::uint64_t skipped_in_a_row_ = 0;

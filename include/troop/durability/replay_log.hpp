@@ -223,7 +223,7 @@ class SessionTable {
 /// then moves `commits()` on: what that has reached survives the machine. So a batch may be acknowledged when its
 /// ticket is reached, and many batches share one sync.
 ///
-/// Segments whose items were all evicted are removed. Priorities as they are at a moment lie in tables (4 bytes an
+/// Segments are removed when the capacity is full of newer items that are on the disk. Priorities as they are at a moment lie in tables (4 bytes an
 /// item), the newest of which is applied when the run goes on; items that are newer than it have those that they
 /// were inserted with. Each segment begins with the sessions of all clients, so that the newest one tells them.
 ///
@@ -698,8 +698,9 @@ class ReplayLog {
   /// Removes segments of which no item is left.
   void remove_evicted() {
     if (segments_.empty() || directory_.is_lost()) return;
-    const Key oldest = replay_.statistics().evictions;
-    while (!segments_.empty() && segments_.front().end <= oldest && segments_.front().end <= written_end_) {
+    // Not what was evicted in memory: of that, items that are not on the disk yet may have taken the place.
+    const Key kept = written_end_ - std::min<Key>(written_end_, replay_.capacity());
+    while (!segments_.empty() && segments_.front().end <= kept) {
       try {
         directory_.store().remove(segments_.front().name);
       } catch (const FileError&) {
