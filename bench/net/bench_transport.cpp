@@ -2,7 +2,8 @@
 //
 // - insert  k writers, each a process with a client; one server thread, whose `insert` adds to a full replay
 // - stream  the same bytes from k processes over plain sockets: blocking writes of a frame each, or of
-//           128 KiB if frames are smaller, as iperf does; one thread that reads them with a coroutine a connection into 1 MiB and does nothing with them
+//           128 KiB if frames are smaller, as iperf does; one thread that reads them with a coroutine a
+//           connection into 1 MiB and does nothing with them
 // - actors  n connections of one process, each of which sends a batch every 1.4 s, as an actor of the Ape-X
 //           paper does, and speaks the protocol without a client's outbox. p50_ms, p99_ms: from the moment
 //           at which a batch is due to its acknowledgement. server_bytes: RAM of the server's process beyond
@@ -253,7 +254,7 @@ class Actor {
   asio::awaitable<Message> receive() {
     for (;;) {
       net::detail::Frame frame;
-      const auto state = in_.next(net::kMaxControlBytes, net::kMaxControlBytes, frame);
+      const auto state = in_.next(net::detail::FrameLimits{}, frame);
       if (state == net::detail::FrameBuffer::State::frame) {
         if (frame.head.type == Message::kType) co_return net::read_message<Message>(frame.payload);
         if (frame.head.type != net::MessageType::heartbeat) throw troop::Error("an unexpected answer");

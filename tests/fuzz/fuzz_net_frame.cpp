@@ -15,7 +15,9 @@ using net::FrameFault;
 using net::MessageType;
 using net::detail::FrameBuffer;
 
-constexpr std::uint32_t kMaxInsert = 100'000, kMaxControl = 2000;
+constexpr std::size_t kMaxInsert = 100'000, kMaxControl = 2000;
+constexpr net::detail::FrameLimits kLimits{
+    .control = kMaxControl, .insert = kMaxInsert, .parameters = 30'000, .call = 40'000, .reply = 50'000};
 constexpr std::size_t kMaxStream = 1 << 20;
 
 struct Outcome {
@@ -32,9 +34,10 @@ Outcome read(std::span<const std::byte> stream, Size size) {
   Outcome outcome;
   FrameBuffer buffer;
   buffer.reserve(FrameBuffer::kBase);
+  buffer.set_features(net::feature_of(net::PayloadCodec::lz4));
   for (;;) {
     net::detail::Frame frame;
-    const auto state = buffer.next(kMaxInsert, kMaxControl, frame);
+    const auto state = buffer.next(kLimits, frame);
     if (state == FrameBuffer::State::frame) {
       const auto at = reinterpret_cast<std::uintptr_t>(frame.payload.data());
       check(at % net::FrameHead::kAlignment == 0, "a payload lies at a multiple of 8");
@@ -50,7 +53,7 @@ Outcome read(std::span<const std::byte> stream, Size size) {
       return outcome;
     }
     if (stream.empty()) break;
-    check(buffer.needed() <= std::max<std::size_t>(FrameBuffer::kBase, kMaxInsert + 32), "memory is bounded");
+    check(buffer.needed() <= std::max(FrameBuffer::kBase, kMaxInsert + 32), "memory is bounded");
     if (buffer.needed() > buffer.capacity() || buffer.empty()) buffer.reserve(buffer.needed());
     const auto space = buffer.space();
     check(!space.empty(), "there is always space for more");

@@ -1,5 +1,7 @@
 // Every control message from any bytes: refused with an Error, or the one object that has these bytes.
 //
+// Parameters, which are read where they lie, are tried on the same bytes.
+//
 // Input: which message (a byte), then its payload.
 #include <troop/net/messages.hpp>
 
@@ -16,7 +18,7 @@ namespace {
 
 /// All of them; a new message is one more name, at the end.
 using Messages = std::tuple<net::Hello, net::Challenge, net::ProofMessage, net::Welcome, net::Refusal,
-                            net::Acknowledge, net::Session>;
+                            net::Acknowledge, net::Session, net::Fetch, net::Lease, net::Leased>;
 
 template <class Message>
 void decode(std::span<const std::byte> payload) {
@@ -42,12 +44,24 @@ std::vector<Bytes> empty_messages(std::index_sequence<I...>) {
               .bytes(to_bytes(std::tuple_element_t<I, Messages>{}))...};
 }
 
+void read_parameters(std::span<const std::byte> payload) {
+  try {
+    const net::ParametersView view = net::read_parameters(payload);
+    check(net::ParametersView::bytes(view.count, view.is_float16) == payload.size(), "all values are there");
+    std::vector<float> values(view.count);
+    view.copy_to(values);
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 void run(std::span<const std::byte> input) {
   Script script(input);
   const auto which = script.number<std::uint8_t>();
-  decode(which, Exactly(script.rest()), kAll);
+  const Exactly payload(script.rest());
+  decode(which, payload, kAll);
+  read_parameters(payload);
 }
 
 std::vector<Bytes> seeds() {
@@ -60,6 +74,13 @@ std::vector<Bytes> seeds() {
   const net::Refusal refusal{net::RefusalCode::crowded, true, "there are 10 connections already"};
   seeds.push_back(ScriptWriter().number(std::uint8_t{0}).bytes(to_bytes(hello)));
   seeds.push_back(ScriptWriter().number(std::uint8_t{4}).bytes(to_bytes(refusal)));
+  const net::Leased leased{.ticket = 3, .first = 8, .planned = 16, .replays = {"one:7777", "two:7777"}};
+  seeds.push_back(ScriptWriter().number(std::uint8_t{9}).bytes(to_bytes(leased)));
+  for (const bool as_float16 : {false, true}) {
+    Bytes parameters(net::ParametersView::bytes(3, as_float16), std::byte{0x11});
+    net::ParametersView::write_head(7, 3, as_float16, parameters.data());
+    seeds.push_back(ScriptWriter().number(std::uint8_t{0}).bytes(parameters));
+  }
   return seeds;
 }
 

@@ -60,10 +60,14 @@ class Sink {
     std::memcpy(&first, records.record(0), sizeof first);
     if (is_strict_) check(first.batch > last_[first.client], "batches are applied once and in order");
     if (is_strict_) last_[first.client] = first.batch;
+    Item last;
+    std::memcpy(&last, records.record(records.size() - 1), sizeof last);
+    const bool is_packed = last.place == 0;  // those are all alike
     for (std::size_t i = 0; i < records.size(); ++i) {
       Item item;
       std::memcpy(&item, records.record(i), sizeof item);
-      const bool fits = item.client == first.client && item.batch == first.batch && item.place == i;
+      const bool fits =
+          item.client == first.client && item.batch == first.batch && item.place == (is_packed ? 0 : i);
       check(fits || !is_strict_, "items are applied as they were sent");
     }
     return Outcome::ok;
@@ -125,6 +129,11 @@ class Connection {
         ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != static_cast<ssize_t>(bytes.size())) is_answered_ = false;
   }
+  template <class Message>
+  void send(const Message& message) requires requires {
+    Message::kType;
+  }
+  { send(Message::kType, to_bytes(message)); }
   void send(MessageType type, std::span<const std::byte> payload) {
     Bytes frame;
     net::append_frame(type, payload, frame);
@@ -139,6 +148,7 @@ class Connection {
 
   void hello(std::uint8_t variant) {
     net::Hello hello{.role = static_cast<net::Role>(variant % 8 == 7 ? variant : 1),
+                     .features = net::kFeatures,
                      .first = variant % 8 == 6 ? 5u : 1u,
                      .name = "fuzz",
                      .layout = net::layout_bytes(RecordLayout::of<Item>())};
@@ -167,6 +177,21 @@ class Connection {
     net::InsertPayload::set_sequence(next_++, payload);
     last_ = payload;
     send(MessageType::insert, payload);
+  }
+  void insert_packed(std::uint8_t count) {
+    const std::vector<Item> items(1u + count % 32u, Item{client_, next_, 0});
+    const BatchView batch{std::span<const Item>(items)};
+    Bytes payload(net::InsertPayload::bytes(batch.size(), sizeof(Item))), packed;
+    net::InsertPayload::write(batch, std::vector<float>(items.size(), 0.5f), payload);
+    const auto codec = count < 128 ? net::PayloadCodec::lz4 : net::PayloadCodec::zstd;
+    if (!net::detail::PackedInsert::pack(codec, payload, packed)) return;
+    net::InsertPayload::set_sequence(next_++, packed);
+    Bytes frame;
+    ByteWriter writer(frame);
+    writer.bytes(net::make_frame_head(MessageType::insert, packed, codec));
+    writer.bytes(packed);
+    frame.resize(net::FrameHead{.length = static_cast<std::uint32_t>(packed.size())}.frame_bytes());
+    send(frame);
   }
   void insert_again() { send(MessageType::insert, last_); }
 
@@ -211,7 +236,22 @@ class Connection {
   bool awaits_challenge_ = false, is_answered_ = true;
 };
 
-enum Step : std::uint8_t { hello, proof, insert, again, frame, raw, heartbeat, goodbye, leave, kNumSteps };
+enum Step : std::uint8_t {
+  hello,
+  proof,
+  insert,
+  packed,
+  again,
+  fetch,
+  lease,
+  call,
+  frame,
+  raw,
+  heartbeat,
+  goodbye,
+  leave,
+  kNumSteps
+};
 
 void take(Step step, Script& script, Sink& sink, std::unique_ptr<Connection>& connection) {
   if (step == frame || step == raw || step == goodbye) sink.expect_anything();
@@ -225,8 +265,21 @@ void take(Step step, Script& script, Sink& sink, std::unique_ptr<Connection>& co
       const auto count = script.number<std::uint8_t>();
       return connection->insert(count, kPriorities[count / 32 % 8]);
     }
+    case packed:
+      return connection->insert_packed(script.number<std::uint8_t>());
     case again:
       return connection->insert_again();
+    case fetch: {
+      const auto flags = script.number<std::uint8_t>();
+      return connection->send(net::Fetch{flags / 4u, flags % 2 == 1, flags / 2 % 2 == 1});
+    }
+    case lease: {
+      const auto count = script.number<std::uint16_t>();
+      const auto ticket = script.number<std::uint64_t>();
+      return connection->send(net::Lease{count, ticket, script.number<std::uint64_t>()});
+    }
+    case call:
+      return connection->send(MessageType::call, script.bytes(script.number<std::uint8_t>()));
     case frame: {
       const auto type = static_cast<MessageType>(script.number<std::uint8_t>());
       const auto payload = script.bytes(std::min<std::size_t>(script.number<std::uint16_t>(), kMaxFrame));
@@ -289,6 +342,13 @@ std::vector<Bytes> seeds() {
     step(good, 0, proof);
     for (const int count : {0, 5, 40, 6 * 32}) step(good, 0, insert).number(static_cast<std::uint8_t>(count));
     step(good, 0, again);
+    step(good, 0, packed).number(std::uint8_t{31});
+    step(good, 0, packed).number(std::uint8_t{0xff});
+    for (const std::uint8_t flags : {std::uint8_t{0}, std::uint8_t{2}, std::uint8_t{4}, std::uint8_t{5}})
+      step(good, 0, fetch).number(flags);
+    step(good, 0, lease).number(std::uint16_t{2}).number(std::uint64_t{0}).number(std::uint64_t{0});
+    step(good, 0, lease).number(std::uint16_t{2}).number(std::uint64_t{1}).number(std::uint64_t{0});
+    step(good, 0, call).number(std::uint8_t{12}).bytes(Bytes(12, std::byte{1}));
     step(good, 0, heartbeat);
     step(good, 0, goodbye);
     seeds.push_back(good);
