@@ -31,7 +31,7 @@ struct Item {
   std::uint32_t batch, place;
 };
 
-constexpr std::size_t kConnections = 3, kMaxFrame = 1024, kMaxSteps = 64;
+constexpr std::size_t kConnections = 3, kMaxFrame = 1024, kMaxSteps = 64, kMaxBatch = 64 << 10;
 
 /// Applies batches, and looks at whether they come in order.
 class Sink {
@@ -54,8 +54,8 @@ class Sink {
       if (!(priorities[i] >= 0.0f)) throw InvalidArgument("priority", "this", "something else");
       if (priorities[i] == 7.0f) return Outcome::closed;
       if (priorities[i] == 8.0f) throw std::runtime_error("no");
-      if (priorities[i] == 9.0f && std::exchange(has_room_, !has_room_)) return Outcome::timeout;
     }
+    if (priorities[0] == 9.0f && std::exchange(has_room_, !has_room_)) return Outcome::timeout;
     Item first;
     std::memcpy(&first, records.record(0), sizeof first);
     if (is_strict_) check(first.batch > last_[first.client], "batches are applied once and in order");
@@ -85,8 +85,8 @@ struct Subject {
         server({.token = key,
                 .max_connections = 2,  // one less than come, so that some are turned away
                 .max_sessions = 8,
-                .max_frame_bytes = 64 << 10,
-                .max_receive_bytes = 64 << 10,
+                .max_frame_bytes = kMaxBatch,
+                .max_receive_bytes = kMaxBatch,
                 .window = 4,
                 .handshake_deadline = std::chrono::seconds(60),
                 .heartbeat = std::chrono::seconds(60),
@@ -326,7 +326,9 @@ void run(std::span<const std::byte> input) {
     std::this_thread::yield();
   }
   const net::ServerStatistics statistics = tested.server.statistics();
-  check(statistics.receive_bytes == 0, "a server gives back the memory of connections that have ended");
+  // Where batches are unpacked is kept for a moment, for the next one.
+  check(statistics.receive_bytes <= kMaxBatch,
+        "a server gives back the memory of connections that have ended");
   check(statistics.sessions <= 8, "a server remembers no more clients than it may");
 }
 
