@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PARTS = ("replay", "threads", "environment", "learner")
+PARTS = ("replay", "threads", "environment", "learner", "transport")
 VERBS = ("add50", "sample512", "update512", "mix")
 ADD_CHUNK = 50
 RECORD_BYTES = {"cart_pole": 44, "atari": 56460}
@@ -34,6 +34,10 @@ ENTRIES = {"cart_pole": [2**i for i in range(14, 24)], "atari": [2**i for i in r
 WORKLOADS = {"cart_pole": "A", "atari": "B"}  # the peers script's names of the records
 ENVIRONMENTS = (1, 8, 256)
 LEARNER_BATCH = 512
+WRITERS = (1, 2, 4, 8)
+TRANSPORT_ENTRIES = {"cart_pole": 2**18, "atari": 2**11}
+ACTORS = 1000
+QUICK_WRITERS, QUICK_ACTORS = (1,), 10
 REPLAY_PEERS = {"cpprb": [], "torchrl": [], "tianshou": ["--variant", "vector"], "reverb": []}
 PEERS = (*REPLAY_PEERS, "env")
 DEFAULTS = {"rounds": 5, "seconds": 0.3, "entries": [2**17, 2**20], "atari_entries": [2**15]}
@@ -50,6 +54,7 @@ THREAD_RATES = {
     "adders": ("inserts_per_s", "own_inserts_per_s"),
     "learners": ("samples_per_s", "own_samples_per_s"),
 }
+ACTORS_FIGURES = ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +68,7 @@ class Work:
     entries: int | None = None
     environments: int | None = None
     batch: int | None = None
+    writers: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +113,15 @@ class Threads:
     entries: int
     adders: int
     learners: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Actors:
+    """Who sent to a server at an actor's rate."""
+
+    record: str
+    record_bytes: int
+    actors: int
 
 
 class Failed(Exception):
@@ -265,6 +280,8 @@ class Bench:
         self.series = {}  # Work -> {contestant: Series}
         self.threads = {}  # Threads -> [{counter: value}], one a round
         self.threads_command = {}
+        self.actors = {}  # Actors -> [{counter: value}], one a round
+        self.actors_command = {}
         self.bandwidths = {}  # "copy" or "read" -> [bytes a second], one a round
         self.troop = {}
         self.problems = []
@@ -398,6 +415,32 @@ class Bench:
             )
             self.threads_command[who] = command
             figures.append((f"{adders}+{learners}", f"{counter(entry, 'efficiency'):.2f}"))
+        return figures
+
+    def measure_writers(self, path, contestant, pattern, work):
+        """Items a second of all writers; a call is a batch of one of them."""
+        found, context, command = self.run_program(path, pattern)
+        self.note_build(path, context)
+        figures = []
+        for benchmark, _, entry in found:
+            if counter(entry, "record_bytes") != work.record_bytes:
+                raise Failed(f"{benchmark} has records of {entry['record_bytes']:g} bytes")
+            us = ADD_CHUNK * 1e6 / counter(entry, "items_per_second")
+            version = context.get("troop_version", "")
+            self.record(work, contestant, Figure(us, us, us), command=command, version=version, note="")
+            figures.append((work.work, show(us)))
+        return figures
+
+    def measure_actors(self, path, who):
+        found, context, command = self.run_program(path, f"^actors/{who.record}/actors:{who.actors}/")
+        self.note_build(path, context)
+        figures = []
+        for _, _, entry in found:
+            values = {name: counter(entry, name) for name in ACTORS_FIGURES if name != "inserts_per_s"}
+            values["inserts_per_s"] = counter(entry, "items_per_second")
+            self.actors.setdefault(who, []).append(values)
+            self.actors_command[who] = command
+            figures.append(("p99", f"{values['p99_ms']:.3g} ms"))
         return figures
 
     # -- peers
@@ -547,6 +590,43 @@ class Bench:
             contestants.append(("pytorch", lambda: self.run_peer(arguments, figure_of)))
         return [("learner mlp", contestants)]
 
+    def transport_cells(self, installed):
+        program = "bench_net_transport"
+        if not self.built(program, "transport"):
+            return []
+        path = self.program(program)
+        cells = []
+        for record, entries in TRANSPORT_ENTRIES.items():
+            if record == "atari" and not self.options.atari_entries:
+                continue
+            for writers in QUICK_WRITERS if self.options.quick else WRITERS:
+                peers = ["reverb"] if record == "cart_pole" and "reverb" in installed else []
+                work = Work("transport", "insert50", record, RECORD_BYTES[record], entries, writers=writers)
+                contestants = self.transport_contestants(path, work, peers)
+                cells.append((f"transport {record} {writers}", contestants))
+        who = Actors("cart_pole", RECORD_BYTES["cart_pole"], QUICK_ACTORS if self.options.quick else ACTORS)
+        label = f"transport actors {who.actors}"
+        cells.append((label, [(TROOP, lambda: self.measure_actors(path, who))]))
+        return cells
+
+    def transport_contestants(self, path, work, peers):
+        def figure_of(said):
+            if said["op"] != "conc":
+                return None
+            us = ADD_CHUNK * 1e6 / positive(said["insert_alone"])
+            return work, said["peer"], Figure(us, us, us)
+
+        contestants = []
+        for contestant, verb in ((TROOP, "insert"), (FLOOR, "stream")):
+            pattern = f"^{verb}/{work.record}/writers:{work.writers}/"
+            measure = functools.partial(self.measure_writers, path, contestant, pattern, work)
+            contestants.append((contestant, measure))
+        for peer in peers:
+            arguments = [peer, "--workload", WORKLOADS[work.record], "--cap", str(work.entries)]
+            arguments += ["--variant", f"conc {work.writers}"]
+            contestants.append((peer, lambda: self.run_peer(arguments, figure_of)))
+        return contestants
+
     # -- the whole
 
     def installed_peers(self):
@@ -621,13 +701,26 @@ class Bench:
             rows.append(row)
         return rows
 
+    def actors_rows(self):
+        rows = []
+        for who, rounds in self.actors.items():
+            row = dataclasses.asdict(who)
+            for name in ACTORS_FIGURES:
+                values = [counters[name] for counters in rounds]
+                row[name] = statistics.median(values)
+                row[f"{name}_spread"] = [min(values), max(values)]
+            row["rounds"] = len(rounds)
+            row["command"] = self.actors_command[who]
+            rows.append(row)
+        return rows
+
     def bandwidth_medians(self):
         rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
         medians = {what: statistics.median(found) if found else None for what, found in rates.items()}
         return {f"{what}_bytes_per_s": median for what, median in medians.items()}
 
     def measured(self):
-        return bool(self.rows() or self.threads)
+        return bool(self.rows() or self.threads or self.actors)
 
     def write(self, complete):
         options = self.options
@@ -656,6 +749,7 @@ class Bench:
             },
             "rows": self.rows(),
             "threads": self.threads_rows(),
+            "actors": self.actors_rows(),
             "problems": self.problems,
         }
         write_atomically(options.output, json.dumps(result, indent=2) + "\n")
@@ -671,12 +765,18 @@ class Bench:
                 f"{row['record']} {row['entries']}, adders {row['adders']}, learners {row['learners']}: "
                 f"{', '.join(rates)}, efficiency {row['efficiency']:.2f}"
             )
+        for row in self.actors_rows():
+            self.say(
+                f"{row['actors']} actors, {row['record']}: {row['inserts_per_s']:.3g} inserts/s, acknowledged "
+                f"after {row['p50_ms']:.3g} ms, 99 % within {row['p99_ms']:.3g} ms, "
+                f"server {row['server_bytes'] / 1e6:.3g} MB beyond the replay"
+            )
 
     def table_of_rows(self, rows):
         head = ("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")
         lines = [head]
         for row in rows:
-            size = row["entries"] or row["environments"] or row["batch"]
+            size = row["writers"] or row["entries"] or row["environments"] or row["batch"]
             line = [row["work"], row["record"] or "-", str(size), show(row["troop_us"])]
             line += [show_spread(row["troop_us_spread"])]
             line += ["-" if row["floor_us"] is None else show(row["floor_us"])]
