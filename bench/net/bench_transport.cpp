@@ -9,8 +9,13 @@
 //           at which a batch is due to its acknowledgement. server_bytes: RAM of the server's process beyond
 //           what it took with a full replay before it listened
 //
-// Records: cart_pole (44 bytes) and atari (56,460 bytes). Names: verb/record/writers:k, or actors:n. An
-// iteration is a window: 100 ms, of `actors` two times 1.4 s. Everything shares the processors of one machine.
+// - fan_out n connections of one process that wait for new parameters, 13 MB of them, and throw them away.
+//           server_bytes: the most RAM of the server's process, seen each millisecond, beyond what it took
+//           before it had parameters
+//
+// Records: cart_pole (44 bytes) and atari (56,460 bytes). Names: verb/record/writers:k, actors:n or
+// subscribers:n. An iteration is a window: 100 ms, of `actors` two times 1.4 s; of `fan_out` it is one
+// publication, until the last connection has all of it. Everything shares the processors of one machine.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,6 +39,7 @@
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
 #include <troop/net/client.hpp>
+#include <troop/net/parameter_server.hpp>
 #include <troop/net/server.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 
@@ -49,7 +55,7 @@ namespace asio = net::detail::asio;
 using net::detail::tcp;
 using troop::Clock;
 
-constexpr std::size_t kLeastWrite = 128 << 10;
+constexpr std::size_t kLeastWrite = 128 << 10, kNumParameters = 3'250'000;
 constexpr Clock::duration kWindow = 100ms, kInterval = 1400ms, kPatience = 60s;
 
 template <class Record>
@@ -72,7 +78,8 @@ struct Board {
   static constexpr std::size_t kMostDelays = 1 << 18;
 
   std::atomic<std::uint16_t> port{0};
-  std::atomic<std::uint64_t> received{0};  // items, of `stream` bytes
+  std::atomic<std::uint64_t> received{0};  // items, of `stream` bytes, of `fan_out` copies of the parameters
+  std::atomic<std::uint64_t> wanted{0};    // publications
   std::atomic<std::size_t> base{0};        // RAM of the server before it listened
   std::atomic<std::size_t> connected{0}, num_delays{0};
   std::array<std::atomic<float>, kMostDelays> delays{};  // of acknowledgements, in milliseconds
@@ -201,46 +208,26 @@ void stream(benchmark::State& state) {
 
 // Actors.
 
-/// One actor's connection. Its bytes are checked as a client's would be, for the time that this takes is
-/// nothing beside what is measured.
-template <class Record>
-class Actor {
+/// A connection that speaks the protocol. Its bytes are checked as a client's would be, for the time that
+/// this takes is nothing beside what is measured.
+class Peer {
  public:
-  Actor(asio::io_context& io, Board& board, std::size_t number)
-      : board_(board), number_(number), socket_(io), timer_(io), payload_(kPayload<Record>) {
+  Peer(asio::io_context& io, Board& board, std::size_t number, troop::RecordLayout layout)
+      : board_(board), number_(number), layout_(std::move(layout)), socket_(io) {
     in_.reserve(net::detail::FrameBuffer::kBase);
-    net::InsertPayload::write(troop::BatchView{std::span<const Record>(supply<Record>().chunk(number))},
-                              supply<Record>().chunk_priorities(number), payload_);
   }
 
-  asio::awaitable<void> run(Clock::time_point first, Clock::duration interval) {
-    co_await connect();
-    board_.connected.fetch_add(1);
-    auto due = first;
-    for (std::uint64_t sequence = 1;; ++sequence, due += interval) {
-      timer_.expires_at(due);
-      co_await timer_.async_wait(asio::use_awaitable);
-      net::InsertPayload::set_sequence(sequence, payload_);
-      co_await send(net::MessageType::insert, payload_);
-      for (net::Acknowledge known; known.last < sequence;) known = co_await receive<net::Acknowledge>();
-      const float delay = std::chrono::duration<float, std::milli>(Clock::now() - due).count();
-      const std::size_t place = board_.num_delays;
-      board_.delays[place % Board::kMostDelays].store(delay, std::memory_order_relaxed);
-      board_.num_delays.store(place + 1, std::memory_order_release);
-    }
-  }
-
- private:
+ protected:
   asio::awaitable<void> connect() {
     co_await socket_.async_connect({asio::ip::address_v4::loopback(), board_.port}, asio::use_awaitable);
     socket_.set_option(tcp::no_delay(true));
-    net::Hello hello{.name = "actor " + std::to_string(number_),
-                     .layout = net::layout_bytes(troop::RecordLayout::of<Record>())};
+    net::Hello hello{.name = "peer " + std::to_string(number_), .layout = net::layout_bytes(layout_)};
     std::memcpy(hello.client.data(), &number_, sizeof number_);
     co_await send(net::MessageType::hello, troop::to_bytes(hello));
     co_await receive<net::Challenge>();
     co_await send(net::MessageType::proof, troop::to_bytes(net::ProofMessage{}));
     co_await receive<net::Welcome>();
+    board_.connected.fetch_add(1);
   }
 
   asio::awaitable<void> send(net::MessageType type, std::span<const std::byte> payload) {
@@ -269,11 +256,44 @@ class Actor {
 
   Board& board_;
   const std::size_t number_;
+  const troop::RecordLayout layout_;
   tcp::socket socket_;
-  asio::steady_timer timer_;
   net::detail::FrameBuffer in_;
+};
+
+template <class Record>
+class Actor : private Peer {
+ public:
+  Actor(asio::io_context& io, Board& board, std::size_t number)
+      : Peer(io, board, number, troop::RecordLayout::of<Record>()), timer_(io), payload_(kPayload<Record>) {
+    net::InsertPayload::write(troop::BatchView{std::span<const Record>(supply<Record>().chunk(number))},
+                              supply<Record>().chunk_priorities(number), payload_);
+  }
+
+  asio::awaitable<void> run(Clock::time_point first, Clock::duration interval) {
+    co_await connect();
+    auto due = first;
+    for (std::uint64_t sequence = 1;; ++sequence, due += interval) {
+      timer_.expires_at(due);
+      co_await timer_.async_wait(asio::use_awaitable);
+      net::InsertPayload::set_sequence(sequence, payload_);
+      co_await send(net::MessageType::insert, payload_);
+      for (net::Acknowledge known; known.last < sequence;) known = co_await receive<net::Acknowledge>();
+      const float delay = std::chrono::duration<float, std::milli>(Clock::now() - due).count();
+      const std::size_t place = board_.num_delays;
+      board_.delays[place % Board::kMostDelays].store(delay, std::memory_order_relaxed);
+      board_.num_delays.store(place + 1, std::memory_order_release);
+    }
+  }
+
+ private:
+  asio::steady_timer timer_;
   std::vector<std::byte> payload_;
 };
+
+void rethrow(std::exception_ptr failure) {
+  if (failure) std::rethrow_exception(failure);
+}
 
 template <class Record>
 void act(Board& board, std::size_t num_actors) {
@@ -283,9 +303,7 @@ void act(Board& board, std::size_t num_actors) {
   for (std::size_t i = 0; i < num_actors; ++i) {
     actors.push_back(std::make_unique<Actor<Record>>(io, board, i));
     const auto offset = kInterval * static_cast<int>(i) / static_cast<int>(num_actors);
-    asio::co_spawn(io, actors.back()->run(start + offset, kInterval), [](std::exception_ptr failure) {
-      if (failure) std::rethrow_exception(failure);
-    });
+    asio::co_spawn(io, actors.back()->run(start + offset, kInterval), rethrow);
   }
   io.run();
 }
@@ -338,6 +356,95 @@ void actors(benchmark::State& state) {
   or_skip(state, [&] { measure_actors<Record>(state); });
 }
 
+// Parameters.
+
+void serve_parameters(Board& board) {
+  std::vector<float> parameters(kNumParameters, 1.0f);
+  net::ParameterServer published;
+  net::Server server({}, troop::RecordLayout::of<CartPoleTransition>(), {.parameters = &published});
+  board.base = Process::resident("self");
+  board.port = server.address().port;
+  for (std::uint64_t version = 0;;) {
+    if (board.wanted == version) {
+      std::this_thread::sleep_for(100us);
+      continue;
+    }
+    version = published.publish(parameters);
+  }
+}
+
+class Subscriber : private Peer {
+ public:
+  Subscriber(asio::io_context& io, Board& board, std::size_t number, std::span<std::byte> bin)
+      : Peer(io, board, number, troop::RecordLayout::of<CartPoleTransition>()), bin_(bin) {}
+
+  asio::awaitable<void> run() {
+    co_await connect();
+    for (std::uint64_t version = 0;; ++version) {
+      co_await send(net::MessageType::fetch, troop::to_bytes(net::Fetch{.version = version}));
+      while (co_await pass_over() != net::MessageType::parameters) continue;
+      board_.received.fetch_add(1);
+    }
+  }
+
+ private:
+  /// The type of the next frame, whose payload goes into the bin that all connections share.
+  asio::awaitable<net::MessageType> pass_over() {
+    net::FrameHeadBytes bytes;
+    for (std::size_t got = 0; got < bytes.size();) {
+      const auto space = asio::buffer(bytes.data() + got, bytes.size() - got);
+      got += co_await socket_.async_read_some(space, asio::use_awaitable);
+    }
+    net::FrameHead head;
+    if (net::parse_frame_head(bytes, head) != net::FrameFault::none) throw troop::Error("a bad frame");
+    for (std::size_t left = head.frame_bytes() - bytes.size(); left > 0;) {
+      const auto space = asio::buffer(bin_.data(), std::min(left, bin_.size()));
+      left -= co_await socket_.async_read_some(space, asio::use_awaitable);
+    }
+    co_return head.type;
+  }
+
+  std::span<std::byte> bin_;
+};
+
+void subscribe(Board& board, std::size_t num_subscribers) {
+  asio::io_context io{1};
+  std::vector<std::byte> bin(1 << 20);
+  std::vector<std::unique_ptr<Subscriber>> subscribers;
+  for (std::size_t i = 0; i < num_subscribers; ++i) {
+    subscribers.push_back(std::make_unique<Subscriber>(io, board, i, bin));
+    asio::co_spawn(io, subscribers.back()->run(), rethrow);
+  }
+  io.run();
+}
+
+void measure_fan_out(benchmark::State& state) {
+  const auto num_subscribers = static_cast<std::size_t>(state.range(0));
+  allow_descriptors(num_subscribers + 64);
+  const Shared<Board> board;
+  Process server([&] { serve_parameters(*board); });
+  wait_until(server, [&] { return board->port != 0; });
+  Process load([&] { subscribe(*board, num_subscribers); });
+  wait_until(load, [&] { return board->connected == num_subscribers; });
+  std::size_t most = 0;
+  for (auto _ : state) {
+    const std::uint64_t all = ++board->wanted * num_subscribers;
+    wait_until(load, [&] {
+      most = std::max(most, server.resident());
+      return board->received == all;
+    });
+  }
+  server.check();
+  const std::size_t base = board->base;
+  state.counters["server_bytes"] = static_cast<double>(most - std::min(most, base));
+  state.counters["parameter_bytes"] = kNumParameters * sizeof(float);
+  state.SetBytesProcessed(static_cast<std::int64_t>(board->received * kNumParameters * sizeof(float)));
+}
+
+void fan_out(benchmark::State& state) {
+  or_skip(state, [&] { measure_fan_out(state); });
+}
+
 #define TROOP_BENCH_TRANSPORT(verb, record, name) \
   BENCHMARK(verb<record>)                         \
       ->Name(#verb "/" name)                      \
@@ -358,5 +465,6 @@ BENCHMARK(actors<CartPoleTransition>)
     ->Arg(10)
     ->Arg(1000)
     ->UseRealTime();
+BENCHMARK(fan_out)->ArgName("subscribers")->Arg(10)->Arg(300)->UseRealTime();
 
 }  // namespace
