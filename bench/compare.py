@@ -37,7 +37,8 @@ LEARNER_BATCH = 512
 WRITERS = (1, 2, 4, 8)
 TRANSPORT_ENTRIES = {"cart_pole": 2**18, "atari": 2**11}
 ACTORS = 1000
-QUICK_WRITERS, QUICK_ACTORS = (1,), 10
+SUBSCRIBERS = 300
+QUICK_WRITERS, QUICK_ACTORS, QUICK_SUBSCRIBERS = (1,), 10, 10
 REPLAY_PEERS = {"cpprb": [], "torchrl": [], "tianshou": ["--variant", "vector"], "reverb": []}
 PEERS = (*REPLAY_PEERS, "env")
 DEFAULTS = {"rounds": 5, "seconds": 0.3, "entries": [2**17, 2**20], "atari_entries": [2**15]}
@@ -55,6 +56,7 @@ THREAD_RATES = {
     "learners": ("samples_per_s", "own_samples_per_s"),
 }
 ACTORS_FIGURES = ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes")
+FAN_OUT_FIGURES = ("seconds", "server_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +124,14 @@ class Actors:
     record: str
     record_bytes: int
     actors: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FanOut:
+    """One publication of parameters, to so many who wait for it."""
+
+    parameter_bytes: int
+    subscribers: int
 
 
 class Failed(Exception):
@@ -280,8 +290,9 @@ class Bench:
         self.series = {}  # Work -> {contestant: Series}
         self.threads = {}  # Threads -> [{counter: value}], one a round
         self.threads_command = {}
-        self.actors = {}  # Actors -> [{counter: value}], one a round
-        self.actors_command = {}
+        self.actors = {}  # Actors -> [{figure: value}], one a round
+        self.fan_outs = {}  # FanOut -> the same
+        self.transport_commands = {}  # Actors or FanOut -> command
         self.bandwidths = {}  # "copy" or "read" -> [bytes a second], one a round
         self.troop = {}
         self.problems = []
@@ -439,8 +450,20 @@ class Bench:
             values = {name: counter(entry, name) for name in ACTORS_FIGURES if name != "inserts_per_s"}
             values["inserts_per_s"] = counter(entry, "items_per_second")
             self.actors.setdefault(who, []).append(values)
-            self.actors_command[who] = command
+            self.transport_commands[who] = command
             figures.append(("p99", f"{values['p99_ms']:.3g} ms"))
+        return figures
+
+    def measure_fan_out(self, path, subscribers):
+        found, context, command = self.run_program(path, f"^fan_out/subscribers:{subscribers}/")
+        self.note_build(path, context)
+        figures = []
+        for _, us, entry in found:
+            fan_out = FanOut(int(counter(entry, "parameter_bytes")), subscribers)
+            values = {"seconds": us / 1e6, "server_bytes": counter(entry, "server_bytes")}
+            self.fan_outs.setdefault(fan_out, []).append(values)
+            self.transport_commands[fan_out] = command
+            figures.append(("fan_out", f"{values['seconds']:.3g} s"))
         return figures
 
     # -- peers
@@ -607,6 +630,8 @@ class Bench:
         who = Actors("cart_pole", RECORD_BYTES["cart_pole"], QUICK_ACTORS if self.options.quick else ACTORS)
         label = f"transport actors {who.actors}"
         cells.append((label, [(TROOP, lambda: self.measure_actors(path, who))]))
+        count = QUICK_SUBSCRIBERS if self.options.quick else SUBSCRIBERS
+        cells.append((f"transport fan-out {count}", [(TROOP, lambda: self.measure_fan_out(path, count))]))
         return cells
 
     def transport_contestants(self, path, work, peers):
@@ -701,18 +726,24 @@ class Bench:
             rows.append(row)
         return rows
 
-    def actors_rows(self):
+    def transport_rows(self, rounds_of, figures):
         rows = []
-        for who, rounds in self.actors.items():
-            row = dataclasses.asdict(who)
-            for name in ACTORS_FIGURES:
-                values = [counters[name] for counters in rounds]
+        for what, rounds in rounds_of.items():
+            row = dataclasses.asdict(what)
+            for name in figures:
+                values = [found[name] for found in rounds]
                 row[name] = statistics.median(values)
                 row[f"{name}_spread"] = [min(values), max(values)]
             row["rounds"] = len(rounds)
-            row["command"] = self.actors_command[who]
+            row["command"] = self.transport_commands[what]
             rows.append(row)
         return rows
+
+    def actors_rows(self):
+        return self.transport_rows(self.actors, ACTORS_FIGURES)
+
+    def fan_out_rows(self):
+        return self.transport_rows(self.fan_outs, FAN_OUT_FIGURES)
 
     def bandwidth_medians(self):
         rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
@@ -720,7 +751,7 @@ class Bench:
         return {f"{what}_bytes_per_s": median for what, median in medians.items()}
 
     def measured(self):
-        return bool(self.rows() or self.threads or self.actors)
+        return bool(self.rows() or self.threads or self.actors or self.fan_outs)
 
     def write(self, complete):
         options = self.options
@@ -750,6 +781,7 @@ class Bench:
             "rows": self.rows(),
             "threads": self.threads_rows(),
             "actors": self.actors_rows(),
+            "fan_out": self.fan_out_rows(),
             "problems": self.problems,
         }
         write_atomically(options.output, json.dumps(result, indent=2) + "\n")
@@ -770,6 +802,11 @@ class Bench:
                 f"{row['actors']} actors, {row['record']}: {row['inserts_per_s']:.3g} inserts/s, acknowledged "
                 f"after {row['p50_ms']:.3g} ms, 99 % within {row['p99_ms']:.3g} ms, "
                 f"server {row['server_bytes'] / 1e6:.3g} MB beyond the replay"
+            )
+        for row in self.fan_out_rows():
+            self.say(
+                f"{row['parameter_bytes'] / 1e6:.3g} MB of parameters to {row['subscribers']} subscribers: "
+                f"{row['seconds']:.3g} s, server {row['server_bytes'] / 1e6:.3g} MB"
             )
 
     def table_of_rows(self, rows):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from compare import BANDWIDTHS, RECORD_BYTES, TROOP, write_atomically
 
+MEASURED = ("rows", "threads", "actors", "fan_out")
 README = Path(__file__).resolve().with_name("README.md")
 
 
@@ -38,10 +39,10 @@ def load(path):
         raise BadResult(f"is no JSON ({error})") from error
     if not isinstance(result, dict) or result.get("format") != 1:
         raise BadResult("is no result of compare.py in format 1")
-    for field in ("command", "machine", "troop", "settings", "rows", "threads", "problems"):
+    for field in ("command", "machine", "troop", "settings", "problems", *MEASURED):
         if field not in result:
             raise BadResult(f"has no field {field!r}")
-    if not result["rows"] and not result["threads"]:
+    if not any(result[field] for field in MEASURED):
         raise BadResult("holds no figures")
     return result
 
@@ -106,7 +107,7 @@ def works(rows):
     """Rows by what was done: {key: [row, one a peer]}."""
     found = {}
     for row in rows:
-        key = tuple(row[field] for field in ("work", "record", "entries", "environments", "batch"))
+        key = tuple(row[field] for field in ("work", "record", "entries", "environments", "batch", "writers"))
         found.setdefault(key, []).append(row)
     return found
 
@@ -144,6 +145,37 @@ def thread_lines(rows):
             line.append(f"{row[name]:.2f} [{low:.2f}..{high:.2f}]")
         lines.append(line)
     return table(head, lines, 0)
+
+
+def transport(result):
+    lines = []
+    for record, size in RECORD_BYTES.items():
+        chosen = [row for row in result["rows"] if row["part"] == "transport" and row["record"] == record]
+        if chosen:
+            lines += ["", f"## Transport, records of {size:,} bytes", ""]
+            lines += comparison(chosen, "writers", lambda row: row["writers"], True)
+    if lines:
+        lines += ["", "A call is a batch of 50 of one of the writers. The floor is the same bytes over plain sockets."]
+    for row in result["actors"]:
+        lines += [
+            "",
+            f"{row['actors']:,} connected actors that send 50 records of {row['record_bytes']:,} bytes each 1.4 s: "
+            f"{rate(row['inserts_per_s'])} inserts/s; acknowledged after {figure(row, 'p50_ms')} ms, 99 % within "
+            f"{figure(row, 'p99_ms')} ms; the server takes {figure(row, 'server_bytes', 1e6)} MB beyond its replay.",
+        ]
+    for row in result["fan_out"]:
+        lines += [
+            "",
+            f"{row['parameter_bytes'] / 1e6:.3g} MB of parameters to {row['subscribers']:,} subscribers: "
+            f"{figure(row, 'seconds')} s from the publication until the last one has them; the server takes "
+            f"{figure(row, 'server_bytes', 1e6)} MB.",
+        ]
+    return lines
+
+
+def figure(row, name, unit=1.0):
+    low, high = row[f"{name}_spread"]
+    return f"{row[name] / unit:.3g} [{low / unit:.3g}..{high / unit:.3g}]"
 
 
 def load_note(machine):
@@ -252,6 +284,8 @@ def page(result, links):
         if chosen:
             lines.extend(["", f"## {title}", ""])
             lines.extend(comparison(chosen, size_name, lambda row, name=size_name: row[name], False))
+
+    lines += transport(result)
 
     lines += ["", "## Known differences", "", *differences()]
     notes = {}

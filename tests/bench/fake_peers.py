@@ -38,6 +38,14 @@ def replay(name, fate):
         say(peer=name, op=op, rate=rate, lo=rate / 2, hi=rate, versions=f"{name} 1.2", cap=cap)
 
 
+def writers(name):
+    """Says the rate for so many writers, alone and beside a sampler."""
+    assert int(option("--cap")) == 2**18 and option("--workload") == "A"
+    us = 900.0 * next_factor("peer" + " ".join(sys.argv))
+    rate = 50e6 / us
+    say(peer=f"{name}-conc-writer", op="conc", insert_alone=rate, sample_with=1.0, versions=f"{name} 0.14")
+
+
 def main():
     if sys.argv[1] == "list":
         print("\n".join(os.environ.get("FAKE_INSTALLED", "cpprb torchrl env pong_frames.npy").split()))
@@ -60,6 +68,8 @@ def main():
     elif name == "env":
         say(peer="gymnasium CartPole-v1", op="env", rate=1e5, versions="gymnasium 1")
         say(peer="gymnasium CartPole-v1 vector x8", op="env", rate=8e4, versions="gymnasium 1")
+    elif name == "reverb" and "--variant" in sys.argv and option("--variant").startswith("conc "):
+        writers(name)
     else:
         replay(name, fate)
 

@@ -27,19 +27,25 @@ PROGRAMS = (
     "bench_replay_prioritized_replay_threads",
     "bench_env_vector_environment",
     "bench_nn_eigen_network",
+    "bench_net_transport",
 )
 
 TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads", "problems"}
+TOP |= {"actors", "fan_out"}
 TROOP = {"version", "compiler", "instructions", "assertions", "commit"}
 MACHINE = {"cpu", "cores", "memory_bytes", "kernel", "system", "python"}
 MACHINE |= {"started", "ended", "load_before", "load_after", "copy_bytes_per_s", "read_bytes_per_s"}
-ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "peer", "ratio"}
+ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "writers", "peer", "ratio"}
 SERIES = ("us", "us_spread", "rounds", "version", "command", "note")
 ROW |= {f"{who}_{what}" for who in ("troop", "peer") for what in SERIES}
 ROW |= {"floor_ratio"} | {f"floor_{what}" for what in ("us", "us_spread", "rounds", "command")}
 THREADS = {"replay", "record", "record_bytes", "entries", "adders", "learners", "rounds", "command"}
 RATES = ("inserts_per_s", "own_inserts_per_s", "samples_per_s", "own_samples_per_s")
 THREADS |= {name + end for name in (*RATES, "efficiency", "cpu_efficiency") for end in ("", "_spread")}
+ACTORS = {"record", "record_bytes", "actors", "rounds", "command"}
+ACTORS |= {name + end for name in ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes") for end in ("", "_spread")}
+FAN_OUT = {"parameter_bytes", "subscribers", "rounds", "command"}
+FAN_OUT |= {name + end for name in ("seconds", "server_bytes") for end in ("", "_spread")}
 
 
 class CompareTest(unittest.TestCase):
@@ -94,6 +100,8 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(row.keys(), ROW)
         for row in result["threads"]:
             self.assertEqual(row.keys(), THREADS)
+        self.assertEqual([row.keys() for row in result["actors"]], [ACTORS])
+        self.assertEqual([row.keys() for row in result["fan_out"]], [FAN_OUT])
         self.assertIs(result["complete"], True)
         self.assertEqual(result["problems"], [])
         self.assertEqual(result["troop"]["version"], "9.8.7")
@@ -181,6 +189,31 @@ class CompareTest(unittest.TestCase):
         sizes = {(row["record"], row["entries"]) for row in result["threads"]}
         self.assertEqual(sizes, {("cart_pole", 2**14)})
 
+    def test_the_transport_is_measured_for_each_number_of_writers(self):
+        result = self.compare("--rounds", "3", "--only", "transport", FAKE_INSTALLED="reverb env pong_frames.npy")
+        sizes = {(row["record"], row["writers"]) for row in result["rows"]}
+        self.assertEqual(sizes, {(record, n) for record in ("cart_pole", "atari") for n in (1, 2, 4, 8)})
+        row = self.row(result, record="cart_pole", writers=4)
+        self.assertEqual((row["part"], row["work"], row["peer"]), ("transport", "insert50", "reverb-conc-writer"))
+        self.assertAlmostEqual(row["troop_us"], 2 * 20)
+        self.assertAlmostEqual(row["floor_us"], 2 * 10)
+        self.assertAlmostEqual(row["peer_us"], 2 * 900)
+        self.assertAlmostEqual(row["ratio"], 45)
+        self.assertIn("conc 4", row["peer_command"])
+        self.assertIsNone(self.row(result, record="atari", writers=4)["peer"])
+        (actors,) = result["actors"]
+        self.assertEqual((actors["actors"], actors["record"]), (1000, "cart_pole"))
+        self.assertEqual((actors["p99_ms"], actors["p99_ms_spread"]), (4.0, [2.0, 8.0]))
+        self.assertIn("actors:1000", actors["command"])
+        (fan_out,) = result["fan_out"]
+        self.assertEqual((fan_out["subscribers"], fan_out["parameter_bytes"]), (300, 13000000))
+        self.assertAlmostEqual(fan_out["seconds"], 2 * 3)
+        self.assertEqual(fan_out["server_bytes"], 1.6e7)
+
+        result = self.compare("--quick", "--only", "transport", "--atari-entries", "none", peers="")
+        self.assertEqual([(row["record"], row["writers"]) for row in result["rows"]], [("cart_pole", 1)])
+        self.assertEqual([row["actors"] for row in result["actors"]], [10])
+
     def test_another_build_may_be_a_peer(self):
         other = self.install("fake_program.py", self.directory / "other_build")
         arguments = ("--quick", "--only", "replay", "--program", f"before={other}")
@@ -195,7 +228,7 @@ class CompareTest(unittest.TestCase):
     def test_without_peers_troop_alone_is_measured_and_a_line_says_how_to_add_them(self):
         result = self.compare("--quick", peers="")
         self.assertTrue(all(row["peer"] is None and row["ratio"] is None for row in result["rows"]))
-        self.assertEqual(len(result["rows"]), 4 + 4 + 3 + 1)
+        self.assertEqual(len(result["rows"]), 4 + 4 + 3 + 1 + 2)
         self.assertIn("PEERS=", self.said)
 
     def test_options_choose(self):
@@ -241,15 +274,16 @@ class CompareTest(unittest.TestCase):
         (self.build / "bench" / "bench_nn_eigen_network").unlink()
         result = self.compare("--quick")
         self.assertIn("bench_nn_eigen_network was not built", result["problems"][0]["reason"])
-        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment"})
+        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment", "transport"})
         self.assertEqual(len(result["threads"]), 2 * 4)
 
     def test_a_failing_program_of_troop_is_an_error_and_the_rest_goes_on(self):
-        parts = {"replay", "environment", "learner"}
+        parts = {"replay", "environment", "learner", "transport"}
         for broken, what, rest in (
             ("bench_env_vector_environment", "environment cart_pole, troop", parts - {"environment"}),
             ("bench_replay_floor", "replay cart_pole 16384, floor", parts),
             ("bench_replay_prioritized_replay_threads", "threads cart_pole 16384, troop", parts),
+            ("bench_net_transport", "transport cart_pole 1, troop", parts - {"transport"}),
         ):
             with self.subTest(broken):
                 result = self.compare("--quick", "--rounds", "2", expected=1, FAKE_BROKEN=broken)
@@ -321,6 +355,9 @@ class CompareTest(unittest.TestCase):
             self.assertIn(("replay", verb, "atari"), works)
         self.assertIn(("environment", "cart_pole_step", None), works)
         self.assertIn(("learner", "train_step", "cart_pole"), works)
+        self.assertIn(("transport", "insert50", "cart_pole"), works)
+        self.assertEqual([row["actors"] for row in result["actors"]], [10])
+        self.assertEqual([row["subscribers"] for row in result["fan_out"]], [10])
         self.assertNotIn(None, [result["troop"][field] for field in TROOP - {"commit"}])
         roles = {(row["record"], row["adders"], row["learners"]) for row in result["threads"]}
         for record in ("cart_pole", "atari"):
