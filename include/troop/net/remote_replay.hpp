@@ -46,8 +46,9 @@ struct RemoteReplayOptions {
 ///   not of S. Shards that are lost are left out and taken back by themselves: see RemoteShard.
 /// - `limiter` is the learner's. Items that were inserted at the shards are counted into it as soon as they are
 ///   heard of. What may be inserted by it is divided among the shards that are there, each time one is looked
-///   at: so inserts go beyond the limiter's bound by less than a batch a shard, and, as long as it takes to look
-///   at all shards, by what one was granted and others used meanwhile. What shards held when they were first
+///   at, and what one may insert nobody else may: so inserts go beyond the limiter's bound by less than a batch
+///   a shard. (A shard that is lost keeps what it was granted, and then has its own bound.) What shards held
+///   when they were first
 ///   met counts only as far as `min_inserts` needs it: it is paid for, whoever learnt from it. Items that come
 ///   to a later life of a shard count from its beginning. Nobody else may insert through the limiter.
 ///
@@ -61,9 +62,11 @@ class RemoteReplay {
   using Element = RemoteShard::Element;
 
   /// Returns at once; connecting goes on by itself. `layout`: of the shards' records. Throws InvalidArgument for
-  /// bad options.
+  /// bad options, and a limiter whose tolerance is less than the number of shards.
   RemoteReplay(const RemoteReplayOptions& options, const RecordLayout& layout, RateLimiter& limiter)
-      : limiter_(limiter), accounts_(options.shards.size()), replay_(make_shards(options, layout)) {}
+      : limiter_(check(options, limiter)),
+        accounts_(options.shards.size()),
+        replay_(make_shards(options, layout)) {}
 
   RemoteReplay(const RemoteReplay&) = delete;
   RemoteReplay& operator=(const RemoteReplay&) = delete;
@@ -137,12 +140,27 @@ class RemoteReplay {
   PriorityHistogram priority_histogram() const { return replay_.priority_histogram(); }
 
  private:
-  /// What of a shard's inserts was counted.
+  /// What of a shard's inserts was counted, and how far they may go: `allowed`, from the next answer on; up to
+  /// `reserved` until then.
   struct Account {
+    std::uint64_t outstanding() const noexcept {
+      return is_there && reserved > counted ? reserved - counted : 0;
+    }
+
     bool is_there = false, was_met = false;
     Id life{};
-    std::uint64_t counted = 0;
+    std::uint64_t counted = 0, allowed = 0, reserved = 0;
   };
+
+  /// A learner that waits leaves room for `tolerance` items at least, and every shard must get some of it.
+  static RateLimiter& check(const RemoteReplayOptions& options, RateLimiter& limiter) {
+    const RateLimiterOptions& bounds = limiter.options();
+    require(
+        bounds.samples_per_insert == 0.0 || bounds.tolerance >= static_cast<double>(options.shards.size()),
+        "tolerance", bounds.tolerance,
+        "at least the number of shards, " + std::to_string(options.shards.size()));
+    return limiter;
+  }
 
   std::vector<std::shared_ptr<RemoteShard>> make_shards(const RemoteReplayOptions& options,
                                                         const RecordLayout& layout) {
@@ -156,7 +174,8 @@ class RemoteReplay {
     return shards;
   }
 
-  /// Counts what came to shard `s` and says how much more may come. Called by the shard's thread.
+  /// Counts what came to shard `s` and says how far it may go on. Called by the shard's thread, with totals
+  /// after the last answer.
   std::uint64_t steer(std::size_t s, const ShardTotals* totals) {
     std::uint64_t allowed = 0;
     {
@@ -165,15 +184,28 @@ class RemoteReplay {
       account.is_there = totals != nullptr;
       if (totals != nullptr) {
         count(account, *totals);
-        const auto there = static_cast<std::uint64_t>(
-            std::count_if(accounts_.begin(), accounts_.end(), [](const Account& a) { return a.is_there; }));
-        const std::uint64_t room = limiter_.insert_room();
-        allowed = room == RateLimiter::kMaxCount ? RemoteShard::kNoBound
-                                                 : totals->inserts + (room + there - 1) / there;
+        allowed = grant(account);
+      } else {
+        account.allowed = account.reserved = 0;
       }
     }
     changed_.notify_all();
     return allowed;
+  }
+
+  /// An equal part of what may be inserted, as far as others do not have it.
+  std::uint64_t grant(Account& account) const {
+    const std::uint64_t room = limiter_.insert_room();
+    if (room == RateLimiter::kMaxCount) return RemoteShard::kNoBound;
+    std::uint64_t num_there = 0, others = 0;
+    for (const Account& other : accounts_) {
+      num_there += other.is_there;
+      if (&other != &account) others += other.outstanding();
+    }
+    const std::uint64_t share = std::min(room / num_there, room - std::min(room, others));
+    const std::uint64_t before = std::exchange(account.allowed, account.counted + share);
+    account.reserved = std::max(before, account.allowed);
+    return account.allowed;
   }
 
   void count(Account& account, const ShardTotals& totals) {
@@ -183,7 +215,7 @@ class RemoteReplay {
       const std::uint64_t wanted = limiter_.options().min_inserts, inserts = limiter_.inserts();
       if (wanted > inserts) limiter_.count_inserts(std::min(totals.size, wanted - inserts));
     } else if (std::exchange(account.life, totals.life) != totals.life) {
-      account.counted = 0;
+      account.counted = account.allowed = 0;
     }
     if (totals.inserts > account.counted)
       limiter_.count_inserts(totals.inserts - std::exchange(account.counted, totals.inserts));
