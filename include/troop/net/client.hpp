@@ -151,11 +151,12 @@ class PendingCall {
 /// client: what is in the outbox is lost, and every later call throws RefusedError with the server's
 /// sentence.
 ///
-/// A server whose certificate is not accepted is tried again like one that cannot be reached, for certificates
-/// get mended; it is told nothing.
+/// A server whose certificate is not accepted is tried again like one that cannot be reached, for
+/// certificates get mended; it is told nothing.
 ///
-/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches lie
-/// packed in the outbox; for a server that does not know the codec they are unpacked again as they are sent.
+/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches
+/// lie packed in the outbox; for a server that does not know the codec they are unpacked again as they are
+/// sent.
 ///
 /// The same connection brings parameters (models agent::ParameterSource: one fetch serves all actors of the
 /// process), a lease of places on the ladder of exploration rates, and the answers to calls.
@@ -431,8 +432,8 @@ class Client {
     return static_cast<std::uint32_t>(bytes);
   }
 
-  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec, and
-  /// the payload is returned, valid until this thread's next insert. Else nothing is.
+  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec,
+  /// and the payload is returned, valid until this thread's next insert. Else nothing is.
   std::span<const std::byte> pack(Batch& batch, const BatchView& records, std::span<const float> priorities) {
     if (!packs_.load(std::memory_order_relaxed) || records.empty()) return {};
     struct Scratch {

@@ -162,7 +162,7 @@ enum class Farewell { stopping, finished };
 /// one client in the order in which it was given them, whatever happens to connections in between
 /// (docs/protocol.md). Also sends parameters, leases places, and answers calls, as `Services` say.
 ///
-/// One thread of its own does everything. Memory: 32 KiB a connection, 100 KiB more with TLS, at most
+/// One thread of its own does everything. Memory: 32 KiB a connection, OpenSSL's buffers with TLS, at most
 /// `max_receive_bytes` for large frames, `max_frame_bytes` for the batch that is being unpacked, and of what is
 /// to be sent a few control messages, one frame of parameters that all connections share, and one reply a
 /// connection.
