@@ -3,8 +3,8 @@
 // - sample  a batch of 512 is drawn; update: and its items get new priorities
 // - local   shards of this process; remote: each behind a server of its own on loopback
 //
-// Records: cart_pole (44 bytes) and atari (56,460 bytes). A name is verb/where/record/shards:k. Everything shares
-// the processors of one machine; with two of them, learner and servers take turns.
+// Records: cart_pole (44 bytes) and atari (56,460 bytes). A name is verb/where/record/shards:k. Everything
+// shares the processors of one machine; with two of them, learner and servers take turns.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

@@ -71,8 +71,8 @@ struct LearnerStatistics {
 /// parameters bit for bit. `run()` overlaps: one thread samples up to `prefetch` batches ahead, the calling
 /// thread trains, a third writes priorities back; priorities are then up to `prefetch` + 2 steps late.
 ///
-/// A replay whose `sample` takes a deadline and a stop token as well and returns an Outcome, as that of shards on
-/// other machines does, may let the learner wait.
+/// A replay whose `sample` takes a deadline and a stop token as well and returns an Outcome, as that of
+/// shards on other machines does, may let the learner wait.
 ///
 /// Not thread-safe, but for `statistics` and `steps`, which may be called from any thread.
 ///

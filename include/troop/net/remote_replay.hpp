@@ -40,17 +40,17 @@ struct RemoteReplayOptions {
 /// Draws from shards on other machines as from one replay, and tells them how fast items may come in. For an
 /// agent::Learner it is what a PrioritizedReplay is.
 ///
-/// - Draws are exact in the sense of ShardedReplay: a place falls to shard s with probability T_s / T, where the
-///   totals are those last heard, some milliseconds old at most; the probability that is reported, and with it
-///   the weight, is that by which just this draw was made. A sample over S shards takes the time of one call,
-///   not of S. Shards that are lost are left out and taken back by themselves: see RemoteShard.
-/// - `limiter` is the learner's. Items that were inserted at the shards are counted into it as soon as they are
-///   heard of. What may be inserted by it is divided among the shards that are there, each time one is looked
-///   at, and what one may insert nobody else may: so inserts go beyond the limiter's bound by less than a batch
-///   a shard. (A shard that is lost keeps what it was granted, and then has its own bound.) What shards held
-///   when they were first
-///   met counts only as far as `min_inserts` needs it: it is paid for, whoever learnt from it. Items that come
-///   to a later life of a shard count from its beginning. Nobody else may insert through the limiter.
+/// - Draws are exact in the sense of ShardedReplay: a place falls to shard s with probability T_s / T, where
+///   the totals are those last heard, some milliseconds old at most; the probability that is reported, and
+///   with it the weight, is that by which just this draw was made. A sample over S shards takes the time of
+///   one call, not of S. Shards that are lost are left out and taken back by themselves: see RemoteShard.
+/// - `limiter` is the learner's. Items that were inserted at the shards are counted into it as soon as they
+///   are heard of. What may be inserted by it is divided among the shards that are there, each time one is
+///   looked at, and what one may insert nobody else may: so inserts go beyond the limiter's bound by less
+///   than a batch a shard. (A shard that is lost keeps what it was granted, and then has its own bound.) What
+///   shards held when they were first met counts only as far as `min_inserts` needs it: it is paid for,
+///   whoever learnt from it. Items that come to a later life of a shard count from its beginning. Nobody else
+///   may insert through the limiter.
 ///
 /// Thread-safe, but the destructor. Starts two threads a shard.
 ///
@@ -61,8 +61,8 @@ class RemoteReplay {
   using SampledBatch = RemoteShard::SampledBatch;
   using Element = RemoteShard::Element;
 
-  /// Returns at once; connecting goes on by itself. `layout`: of the shards' records. Throws InvalidArgument for
-  /// bad options, and a limiter whose tolerance is less than the number of shards.
+  /// Returns at once; connecting goes on by itself. `layout`: of the shards' records. Throws InvalidArgument
+  /// for bad options, and a limiter whose tolerance is less than the number of shards.
   RemoteReplay(const RemoteReplayOptions& options, const RecordLayout& layout, RateLimiter& limiter)
       : limiter_(check(options, limiter)),
         accounts_(options.shards.size()),
@@ -103,8 +103,8 @@ class RemoteReplay {
     replay_.sample(count, options, random, batch);
   }
 
-  /// Waits as long as nothing can be drawn: all shards are lost, or have come back without items. Says so when
-  /// it has waited for as long as the limiter's reports take, and again.
+  /// Waits as long as nothing can be drawn: all shards are lost, or have come back without items. Says so
+  /// when it has waited for as long as the limiter's reports take, and again.
   Outcome sample(std::size_t count, const SampleOptions& options, Random& random, SampledBatch& batch,
                  Deadline deadline, const std::stop_token& stop = {}) {
     const Clock::time_point start = Clock::now();
@@ -140,8 +140,8 @@ class RemoteReplay {
   PriorityHistogram priority_histogram() const { return replay_.priority_histogram(); }
 
  private:
-  /// What of a shard's inserts was counted, and how far they may go: `allowed`, from the next answer on; up to
-  /// `reserved` until then.
+  /// What of a shard's inserts was counted, and how far they may go: `allowed`, from the next answer on; up
+  /// to `reserved` until then.
   struct Account {
     std::uint64_t outstanding() const noexcept {
       return is_there && reserved > counted ? reserved - counted : 0;

@@ -67,12 +67,12 @@ struct RemoteShardStatistics {
 
 /// Draws from and updates the replay behind a ShardService elsewhere. Models RemoteReplayShard.
 ///
-/// - What it tells of the replay (`total_priority`, `size`, `next_key`, `max_priority`) is what was last heard:
-///   every reply has it, and a thread asks for it every few milliseconds.
+/// - What it tells of the replay (`total_priority`, `size`, `next_key`, `max_priority`) is what was last
+///   heard: every reply has it, and a thread asks for it every few milliseconds.
 /// - A shard that is lost (no connection, no answer in time, an answer that cannot be) has the total priority
 ///   0 and size 0, so nothing is drawn from it. A draw that had begun throws EmptyReplay; updates are dropped
-///   and counted; `trim` and `clear` do nothing; `statistics` are those last heard. It is taken back by itself
-///   as soon as it answers again.
+///   and counted; `trim` and `clear` do nothing; `statistics` are those last heard. It is taken back by
+///   itself as soon as it answers again.
 /// - Keys are those of the service, plus for each later life of the service all keys that were heard of
 ///   before. So they stay unique, and a priority for an item of an earlier life is dropped here; should the
 ///   service change on the way, it is dropped there.
@@ -82,8 +82,9 @@ struct RemoteShardStatistics {
 ///
 /// Thread-safe, but the destructor. Never waits longer than `deadline`.
 ///
-///     auto shard = std::make_shared<net::RemoteShard>({.client = {.connect = "replay-1:7778"}}, options, layout);
-///     ShardedReplay<net::RemoteShard> replay({shard, other_shard});
+///     const net::RemoteShardOptions a{.client = {.connect = "a:7778"}}, b{.client = {.connect = "b:7778"}};
+///     ShardedReplay<net::RemoteShard> replay({std::make_shared<net::RemoteShard>(a, options, layout),
+///                                             std::make_shared<net::RemoteShard>(b, options, layout)});
 class RemoteShard {
  public:
   using SampledBatch = Batch<DynamicRecord>;
@@ -91,16 +92,16 @@ class RemoteShard {
   static constexpr bool kDivisible = true;  // a service takes no other replay
   static constexpr std::uint64_t kNoBound = std::numeric_limits<std::uint64_t>::max();
 
-  /// Called by this shard's thread before each look, with what was last heard, or null when the shard is lost.
-  /// Returns how many items may be inserted there, counted like `ShardTotals::inserts`.
+  /// Called by this shard's thread before each look, with what was last heard, or null when the shard is
+  /// lost. Returns how many items may be inserted there, counted like `ShardTotals::inserts`.
   using Steer = std::function<std::uint64_t(const ShardTotals*)>;
 
   class Pending;
   using PendingDraw = Pending;
   using PendingUpdate = Pending;
 
-  /// Returns at once; connecting goes on by itself. `replay`: what the shard must have as alpha and normalizer;
-  /// `layout`: of its records. Without `steer` inserts have no bound while this is there.
+  /// Returns at once; connecting goes on by itself. `replay`: what the shard must have as alpha and
+  /// normalizer; `layout`: of its records. Without `steer` inserts have no bound while this is there.
   RemoteShard(const RemoteShardOptions& options, const ReplayOptions& replay, RecordLayout layout,
               Steer steer = {})
       : options_((options.validate(), options)),

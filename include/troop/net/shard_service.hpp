@@ -44,8 +44,8 @@ struct ShardServiceOptions {
 };
 
 /// Answers the calls by which a RemoteShard draws from a replay of this process, and lets items in as fast as
-/// the learner's rate limiter wants them, by an allowance that comes with the learner's calls. A batch goes in
-/// as a whole while the allowance is not used up, so inserts are ahead of it by less than a batch.
+/// the learner's rate limiter wants them, by an allowance that comes with the learner's calls. A batch goes
+/// in as a whole while the allowance is not used up, so inserts are ahead of it by less than a batch.
 ///
 /// - `Replay` is a PrioritizedReplay of flat records or a ShardedReplay of such, with a sampler that says
 ///   kDivisible. Others may use it too; what they add is drawn, and counts for no allowance.

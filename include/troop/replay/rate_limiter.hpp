@@ -147,8 +147,8 @@ class RateLimiter {
     serve();
   }
 
-  /// How many more items may be inserted now: those before `min_inserts` and `tolerance` more, then as many as
-  /// are paid for; kMaxCount when there is no bound, 0 after `close`.
+  /// How many more items may be inserted now: those before `min_inserts` and `tolerance` more, then as many
+  /// as are paid for; kMaxCount when there is no bound, 0 after `close`.
   std::uint64_t insert_room() const {
     const std::lock_guard lock(mutex_);
     if (closed_) return 0;

@@ -103,12 +103,12 @@ concept WorksApart = requires(S& shard, Random& random, std::span<const double> 
 
 }  // namespace detail
 
-/// A shard that works while its caller does something else: draws and updates of a sharded replay are begun in
-/// all such shards before the first is waited for. `begin_draw(parts, random, target, pending)` and
+/// A shard that works while its caller does something else: draws and updates of a sharded replay are begun
+/// in all such shards before the first is waited for. `begin_draw(parts, random, target, pending)` and
 /// `finish_draw(pending)` are the two halves of `draw`, `begin_update(keys, priorities, pending)` and
-/// `finish_update(pending)` those of `update`; the first halves throw nothing that the second might. A pending
-/// call is default-constructed in the caller's memory, and neither copied nor moved; when it is destroyed
-/// unfinished, or has been finished, its target is not written to any more.
+/// `finish_update(pending)` those of `update`; the first halves throw nothing that the second might. A
+/// pending call is default-constructed in the caller's memory, and neither copied nor moved; when it is
+/// destroyed unfinished, or has been finished, its target is not written to any more.
 template <class S>
 concept RemoteReplayShard = ReplayShard<S> && detail::WorksApart<S>;
 
@@ -495,8 +495,8 @@ class ShardedReplay {
     return total;
   }
 
-  /// Draws once from each shard that has something to say. Returns how many places were filled, which then stand
-  /// first.
+  /// Draws once from each shard that has something to say. Returns how many places were filled, which then
+  /// stand first.
   std::size_t draw_from_all(const DrawPlan& plan, DrawScratch& scratch, Random& random,
                             const DrawTarget<Element>& target, double& smallest) {
     std::size_t done = plan.done;
