@@ -124,6 +124,7 @@ TEST_CASE("a shard without room is passed over, and only when none has any does 
   REQUIRE(eventually([&] { return all_connected(sink); }));
   shards[0]->sink.answer(Outcome::timeout);
   for (std::uint32_t batch = 0; batch < 200; ++batch) CHECK(insert(sink, batch) == Outcome::ok);
+  REQUIRE(eventually([&] { return sink.statistics(1).waiting == 0; }));
   shards[1]->sink.answer(Outcome::timeout);
   std::uint32_t inserted = 200;
   while (insert(sink, inserted, Deadline::now()) == Outcome::ok) ++inserted;
