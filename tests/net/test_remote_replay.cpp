@@ -258,6 +258,7 @@ TEST_CASE("what it says of the replay is what the shards hold together") {
   CHECK(replay.max_priority() == 10.0f);
   CHECK(replay.statistics().inserts == 20);
   CHECK(replay.statistics().capacity == 20'000);
+  CHECK(replay.capacity() == 20'000);
   CHECK(replay.layout() == kLayout);
   CHECK(replay.options().alpha == 1.0);
   CHECK(replay.update(std::vector<Key>{0, 1}, std::vector<float>{2.0f, 3.0f}) == 0);

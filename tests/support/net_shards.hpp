@@ -89,9 +89,8 @@ inline net::RemoteShardOptions to_shard(const std::string& address = "127.0.0.1:
 
 /// Whether what is drawn from where is known.
 template <class Shard>
-bool is_fresh(Shard& remote, const ShardHost& host) {
-  return remote.is_there() &&
-         remote.total_priority() == const_cast<ShardHost&>(host).replay().total_priority();
+bool is_fresh(Shard& remote, ShardHost& host) {
+  return remote.is_there() && remote.total_priority() == host.replay().total_priority();
 }
 
 }  // namespace troop::testing

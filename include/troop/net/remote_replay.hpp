@@ -133,6 +133,12 @@ class RemoteReplay {
   void clear() { replay_.clear(); }
 
   std::size_t size() const { return replay_.size(); }
+  /// Of all shards that were ever met.
+  std::size_t capacity() const {
+    std::size_t capacity = 0;
+    for (const auto& shard : shards()) capacity += shard->capacity();
+    return capacity;
+  }
   double total_priority() const { return replay_.total_priority(); }
   float max_priority(float before_first = 1.0f) const { return replay_.max_priority(before_first); }
   /// Of all shards; of those that are lost what was last heard.

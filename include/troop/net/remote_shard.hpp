@@ -172,6 +172,12 @@ class RemoteShard {
     return is_there_ ? static_cast<std::size_t>(totals_.size) : 0;
   }
 
+  /// As last heard; 0 before.
+  std::size_t capacity() const {
+    const std::lock_guard lock(mutex_);
+    return capacity_;
+  }
+
   Key next_key() const {
     const std::lock_guard lock(mutex_);
     return next_key_;
@@ -276,6 +282,7 @@ class RemoteShard {
     ByteWriter writer(body);
     ShardCallHead{ShardOperation::describe}.write(writer);
     ShardTotals totals;
+    std::size_t capacity = 0;
     const auto take = [&](std::span<const std::byte> reply) {
       ByteReader reader(reply);
       totals = ShardTotals::read(reader);
@@ -283,6 +290,7 @@ class RemoteShard {
       const RecordLayout layout = reader.layout();
       reader.finish();
       check_shard(theirs, layout);
+      capacity = theirs.capacity;
     };
     if (client_.call(body, take, Deadline::after(options_.deadline), stop) != Outcome::ok) return false;
     const std::lock_guard lock(mutex_);
@@ -292,6 +300,7 @@ class RemoteShard {
       ++statistics_.lives;
     }
     life_ = totals.life;
+    capacity_ = capacity;
     totals_ = totals;
     next_key_ = std::max(next_key_, offset_ + totals.next_key);
     return true;
@@ -334,6 +343,7 @@ class RemoteShard {
   mutable std::mutex mutex_;  // guards the following
   bool is_there_ = false;
   Id life_{}, last_life_{};  // life_: zeros while it is not known
+  std::size_t capacity_ = 0;
   Key offset_ = 0, next_key_ = 0;
   std::uint64_t returns_ = 0;
   ShardTotals totals_;

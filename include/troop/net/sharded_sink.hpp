@@ -28,7 +28,8 @@ namespace troop::net {
 /// agent::ItemSink.
 ///
 /// - A batch goes to the next server, in turn, that is connected and whose outbox has room; while none is
-///   connected, to the next outbox with room. So `insert` waits only when there is none.
+///   connected, to the next outbox with room. So `insert` waits only when there is none; with `drop_oldest`
+///   every outbox has room.
 /// - Batches that were given to a client stay with it: those of a server that is lost are sent when it is
 ///   back. New ones go to the others meanwhile.
 /// - Batches are in the order of the calls of `insert` for each server, not over all.
