@@ -282,10 +282,8 @@ inline int serve_shard(const Options& options, const RecordLayout& layout, const
   if (!options.quiet) std::printf("listening on %s\n", net::to_string(server.address()).c_str());
   std::fflush(stdout);
   double last_line = 0.0;
-  while (signal.received() == 0) {
-    std::this_thread::sleep_for(detail::kSlice);
-    const double seconds = seconds_since(start);
-    if (options.quiet || seconds - last_line < 10.0) continue;
+  const auto show = [&](double seconds) {
+    if (options.quiet) return;
     last_line = seconds;
     const ReplayStatistics statistics = replay.statistics();
     std::printf("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu\n", seconds,
@@ -293,7 +291,12 @@ inline int serve_shard(const Options& options, const RecordLayout& layout, const
                 static_cast<unsigned long long>(statistics.samples),
                 static_cast<unsigned long long>(server.statistics().connections));
     std::fflush(stdout);
+  };
+  while (signal.received() == 0) {
+    std::this_thread::sleep_for(detail::kSlice);
+    if (seconds_since(start) - last_line >= 10.0) show(seconds_since(start));
   }
+  show(seconds_since(start));
   server.stop(Deadline::after(std::chrono::seconds(1)), net::Farewell::stopping);
   return detail::exit_code(signal);
 }

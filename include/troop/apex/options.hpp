@@ -130,6 +130,13 @@ Number parse_number(const std::string& name, const std::string& text) {
   throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
 }
 
+/// With commas between.
+inline std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
@@ -239,9 +246,7 @@ class OptionTable {
 
   /// With commas between.
   void list(const char* name, std::vector<std::string>& values, const char* help, const char* type) {
-    std::string initial;
-    for (const std::string& value : values) initial += (initial.empty() ? "" : ",") + value;
-    add(name, help, type, initial, [&values](const std::string& text) {
+    add(name, help, type, joined(values), [&values](const std::string& text) {
       values.clear();
       if (text.empty()) return;
       for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
@@ -458,7 +463,7 @@ inline void validate(const ClusterOptions& o) {
   if (is_client) net::parse_address(o.connect, "connect");
   require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
           "nothing with " + role);
-  require(o.shards.empty() || o.role == Role::learner, "shards", quoted(o.shards.empty() ? "" : o.shards[0]),
+  require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
           "nothing with " + role);
   validate_shards(o.shards);
   require(!o.insecure || is_server, "insecure", "true", "false with " + role);

@@ -173,10 +173,9 @@ using LocalReplay = PrioritizedReplay<DynamicRecord>;
 /// process: then `sink` is null.
 template <env::Environment Environment, class Replay, class Make>
 RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay>* sink,
-                     const Options& options, const nn::Network& network, const Make& make,
+                     const Options& options, double target, const nn::Network& network, const Make& make,
                      const StopSignal& signal, Clock::time_point start) {
   constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
-  const double target = target_of(options, make(std::uint64_t{0}).spec());
 
   // The learner.
   net::ParameterServer parameters;
@@ -336,6 +335,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   const Clock::time_point start = Clock::now();
   const env::Spec spec = make(std::uint64_t{0}).spec();
   const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+  const double target = detail::target_of(options, spec);
   const RecordLayout layout = env::transition_layout(spec);
   RateLimiterOptions rate = options.rate;
   if (options.quiet) rate.report = {};
@@ -343,10 +343,12 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   if (options.cluster.shards.empty()) {
     detail::LocalReplay replay(options.replay, layout);
     agent::LocalSink sink(replay, limiter);
-    return detail::train_from<Environment>(replay, limiter, &sink, options, network, make, signal, start);
+    return detail::train_from<Environment>(replay, limiter, &sink, options, target, network, make, signal,
+                                           start);
   }
   net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
-  return detail::train_from<Environment>(replay, limiter, nullptr, options, network, make, signal, start);
+  return detail::train_from<Environment>(replay, limiter, nullptr, options, target, network, make, signal,
+                                         start);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
