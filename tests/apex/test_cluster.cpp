@@ -138,7 +138,8 @@ TEST_CASE("a learner, two shards and two actors solve a task together, and the s
 
 TEST_CASE("an actor ends when the next learner has its replay elsewhere") {
   const std::string address = free_address(), shard_address = free_address();
-  const auto shard = server(shard_address);
+  const auto take = [](const troop::BatchView&, std::span<const float>) { return troop::Outcome::ok; };
+  const auto shard = server(shard_address, {.insert = take});
   troop::net::ActorLeases leases({.planned = 8, .replays = {shard_address}}), others({.planned = 8});
   troop::net::ParameterServer parameters;
   const auto make_head = [&](troop::net::ActorLeases& given) {
