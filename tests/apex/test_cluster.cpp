@@ -138,9 +138,14 @@ TEST_CASE("a learner, two shards and two actors solve a task together, and the s
 
 TEST_CASE("an actor ends when the next learner has its replay elsewhere") {
   const std::string address = free_address(), shard_address = free_address();
-  const auto shard = server(shard_address);
+  const auto take = [](const troop::BatchView&, std::span<const float>) { return troop::Outcome::ok; };
+  const auto shard = server(shard_address, {.insert = take});
   troop::net::ActorLeases leases({.planned = 8, .replays = {shard_address}}), others({.planned = 8});
-  std::unique_ptr<troop::net::Server> head(new troop::net::Server(server(address, {.leases = &leases})));
+  troop::net::ParameterServer parameters;
+  const auto make_head = [&](troop::net::ActorLeases& given) {
+    return new troop::net::Server(server(address, {.parameters = &parameters, .leases = &given}));
+  };
+  std::unique_ptr<troop::net::Server> head(make_head(leases));
   std::string sentence;
   std::thread actor([&] {
     try {
@@ -151,7 +156,7 @@ TEST_CASE("an actor ends when the next learner has its replay elsewhere") {
   });
   while (shard.statistics().admitted == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   head.reset();
-  head.reset(new troop::net::Server(server(address, {.leases = &others})));
+  head.reset(make_head(others));
   actor.join();
   CHECK(sentence == "the learner that is there now has its replay elsewhere: start this process anew");
 }

@@ -506,7 +506,8 @@ inline void Options::validate() const {
     replay.validate();
     rate.validate();
     const std::size_t num_shards = cluster.shards.size();
-    require(rate.min_inserts <= replay.capacity || num_shards > 0, "min_inserts", rate.min_inserts,
+    const bool has_shards = num_shards > 0 || cluster.role == Role::replay;
+    require(rate.min_inserts <= replay.capacity || has_shards, "min_inserts", rate.min_inserts,
             "at most capacity, " + std::to_string(replay.capacity));
     require(rate.samples_per_insert == 0.0 || rate.tolerance >= static_cast<double>(num_shards), "tolerance",
             rate.tolerance, "at least the number of shards, " + std::to_string(num_shards));
