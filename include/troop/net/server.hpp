@@ -505,7 +505,6 @@ class Server {
 
   awaitable<void> read(ConnectionPointer connection) {
     Connection& c = *connection;
-    bool is_alive = true;
     try {
       if (c.phase == Phase::tls) co_await shake_hands(c);
       while (c.phase != Phase::ending) {
@@ -535,12 +534,13 @@ class Server {
         }
         if (c.phase == Phase::ending) break;
         if (c.deadline == Clock::time_point::max()) live(c);
-        is_alive = co_await receive(c);
+        const bool is_alive = co_await receive(c);
         if (!is_alive) break;
       }
-      while (is_alive && c.phase == Phase::ending) {  // until the peer has read our last words and closes
+      while (c.phase == Phase::ending) {  // until the peer has read our last words and closes
         c.in.clear();
-        is_alive = co_await receive(c);
+        const bool is_alive = co_await receive(c);
+        if (!is_alive) break;
       }
     } catch (const std::exception& error) {  // no memory, no random numbers
       log_.say("closed " + c.peer + ": " + error.what());
