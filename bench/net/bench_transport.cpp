@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/read.hpp>
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
