@@ -36,9 +36,13 @@ ENVIRONMENTS = (1, 8, 256)
 LEARNER_BATCH = 512
 WRITERS = (1, 2, 4, 8)
 TRANSPORT_ENTRIES = {"cart_pole": 2**18, "atari": 2**11}
-ACTORS = 1000
-SUBSCRIBERS = 300
-QUICK_WRITERS, QUICK_ACTORS, QUICK_SUBSCRIBERS = (1,), 10, 10
+QUICK_WRITERS = (1,)
+# Connections of one process: how many, how many with --quick, and what is said of them.
+CONNECTIONS = {
+    "actors": (1000, 10, ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes")),
+    "fan_out": (300, 10, ("seconds", "server_bytes")),
+}
+CONNECTION_FIGURES = tuple(dict.fromkeys(name for _, _, names in CONNECTIONS.values() for name in names))
 REPLAY_PEERS = {"cpprb": [], "torchrl": [], "tianshou": ["--variant", "vector"], "reverb": []}
 PEERS = (*REPLAY_PEERS, "env")
 DEFAULTS = {"rounds": 5, "seconds": 0.3, "entries": [2**17, 2**20], "atari_entries": [2**15]}
@@ -55,8 +59,6 @@ THREAD_RATES = {
     "adders": ("inserts_per_s", "own_inserts_per_s"),
     "learners": ("samples_per_s", "own_samples_per_s"),
 }
-ACTORS_FIGURES = ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes")
-FAN_OUT_FIGURES = ("seconds", "server_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,20 +120,11 @@ class Threads:
 
 
 @dataclasses.dataclass(frozen=True)
-class Actors:
-    """Who sent to a server at an actor's rate."""
+class Connections:
+    """Who was connected to a server."""
 
-    record: str
-    record_bytes: int
-    actors: int
-
-
-@dataclasses.dataclass(frozen=True)
-class FanOut:
-    """One publication of parameters, to so many who wait for it."""
-
-    parameter_bytes: int
-    subscribers: int
+    work: str
+    connections: int
 
 
 class Failed(Exception):
@@ -290,9 +283,8 @@ class Bench:
         self.series = {}  # Work -> {contestant: Series}
         self.threads = {}  # Threads -> [{counter: value}], one a round
         self.threads_command = {}
-        self.actors = {}  # Actors -> [{figure: value}], one a round
-        self.fan_outs = {}  # FanOut -> the same
-        self.transport_commands = {}  # Actors or FanOut -> command
+        self.connections = {}  # Connections -> [{figure: value}], one a round
+        self.connections_command = {}
         self.bandwidths = {}  # "copy" or "read" -> [bytes a second], one a round
         self.troop = {}
         self.problems = []
@@ -442,28 +434,19 @@ class Bench:
             figures.append((work.work, show(us)))
         return figures
 
-    def measure_actors(self, path, who):
-        found, context, command = self.run_program(path, f"^actors/{who.record}/actors:{who.actors}/")
-        self.note_build(path, context)
-        figures = []
-        for _, _, entry in found:
-            values = {name: counter(entry, name) for name in ACTORS_FIGURES if name != "inserts_per_s"}
-            values["inserts_per_s"] = counter(entry, "items_per_second")
-            self.actors.setdefault(who, []).append(values)
-            self.transport_commands[who] = command
-            figures.append(("p99", f"{values['p99_ms']:.3g} ms"))
-        return figures
-
-    def measure_fan_out(self, path, subscribers):
-        found, context, command = self.run_program(path, f"^fan_out/subscribers:{subscribers}/")
+    def measure_connections(self, path, who, names):
+        pattern = f"^{who.work}/.*:{who.connections}/"
+        found, context, command = self.run_program(path, pattern)
         self.note_build(path, context)
         figures = []
         for _, us, entry in found:
-            fan_out = FanOut(int(counter(entry, "parameter_bytes")), subscribers)
-            values = {"seconds": us / 1e6, "server_bytes": counter(entry, "server_bytes")}
-            self.fan_outs.setdefault(fan_out, []).append(values)
-            self.transport_commands[fan_out] = command
-            figures.append(("fan_out", f"{values['seconds']:.3g} s"))
+            values = {}
+            for name in names:
+                source = {"inserts_per_s": "items_per_second"}.get(name, name)
+                values[name] = us / 1e6 if name == "seconds" else counter(entry, source)
+            self.connections.setdefault(who, []).append(values)
+            self.connections_command[who] = command
+            figures += [(name, f"{value:.3g}") for name, value in values.items()]
         return figures
 
     # -- peers
@@ -623,34 +606,34 @@ class Bench:
             if record == "atari" and not self.options.atari_entries:
                 continue
             for writers in QUICK_WRITERS if self.options.quick else WRITERS:
-                peers = ["reverb"] if record == "cart_pole" and "reverb" in installed else []
                 work = Work("transport", "insert50", record, RECORD_BYTES[record], entries, writers=writers)
-                contestants = self.transport_contestants(path, work, peers)
+                contestants = self.transport_contestants(path, work)
+                if record == "cart_pole" and "reverb" in installed:
+                    contestants.append(("reverb", functools.partial(self.measure_reverb_writers, work)))
                 cells.append((f"transport {record} {writers}", contestants))
-        who = Actors("cart_pole", RECORD_BYTES["cart_pole"], QUICK_ACTORS if self.options.quick else ACTORS)
-        label = f"transport actors {who.actors}"
-        cells.append((label, [(TROOP, lambda: self.measure_actors(path, who))]))
-        count = QUICK_SUBSCRIBERS if self.options.quick else SUBSCRIBERS
-        cells.append((f"transport fan-out {count}", [(TROOP, lambda: self.measure_fan_out(path, count))]))
+        for what, (count, quick_count, names) in CONNECTIONS.items():
+            who = Connections(what, quick_count if self.options.quick else count)
+            measure = functools.partial(self.measure_connections, path, who, names)
+            cells.append((f"transport {what} {who.connections}", [(TROOP, measure)]))
         return cells
 
-    def transport_contestants(self, path, work, peers):
+    def transport_contestants(self, path, work):
+        contestants = []
+        for contestant, verb in ((TROOP, "insert"), (FLOOR, "stream")):
+            pattern = f"^{verb}/{work.record}/writers:{work.writers}/"
+            measure = functools.partial(self.measure_writers, path, contestant, pattern, work)
+            contestants.append((contestant, measure))
+        return contestants
+
+    def measure_reverb_writers(self, work):
         def figure_of(said):
             if said["op"] != "conc":
                 return None
             us = ADD_CHUNK * 1e6 / positive(said["insert_alone"])
             return work, said["peer"], Figure(us, us, us)
 
-        contestants = []
-        for contestant, verb in ((TROOP, "insert"), (FLOOR, "stream")):
-            pattern = f"^{verb}/{work.record}/writers:{work.writers}/"
-            measure = functools.partial(self.measure_writers, path, contestant, pattern, work)
-            contestants.append((contestant, measure))
-        for peer in peers:
-            arguments = [peer, "--workload", WORKLOADS[work.record], "--cap", str(work.entries)]
-            arguments += ["--variant", f"conc {work.writers}"]
-            contestants.append((peer, lambda: self.run_peer(arguments, figure_of)))
-        return contestants
+        arguments = ["reverb", "--workload", WORKLOADS[work.record], "--cap", str(work.entries)]
+        return self.run_peer([*arguments, "--variant", f"conc {work.writers}"], figure_of)
 
     # -- the whole
 
@@ -726,24 +709,18 @@ class Bench:
             rows.append(row)
         return rows
 
-    def transport_rows(self, rounds_of, figures):
+    def connections_rows(self):
         rows = []
-        for what, rounds in rounds_of.items():
-            row = dataclasses.asdict(what)
-            for name in figures:
-                values = [found[name] for found in rounds]
-                row[name] = statistics.median(values)
-                row[f"{name}_spread"] = [min(values), max(values)]
+        for who, rounds in self.connections.items():
+            row = dataclasses.asdict(who)
+            for name in CONNECTION_FIGURES:
+                values = [figures[name] for figures in rounds if name in figures]
+                row[name] = statistics.median(values) if values else None
+                row[f"{name}_spread"] = [min(values), max(values)] if values else None
             row["rounds"] = len(rounds)
-            row["command"] = self.transport_commands[what]
+            row["command"] = self.connections_command[who]
             rows.append(row)
         return rows
-
-    def actors_rows(self):
-        return self.transport_rows(self.actors, ACTORS_FIGURES)
-
-    def fan_out_rows(self):
-        return self.transport_rows(self.fan_outs, FAN_OUT_FIGURES)
 
     def bandwidth_medians(self):
         rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
@@ -751,7 +728,7 @@ class Bench:
         return {f"{what}_bytes_per_s": median for what, median in medians.items()}
 
     def measured(self):
-        return bool(self.rows() or self.threads or self.actors or self.fan_outs)
+        return bool(self.rows() or self.threads or self.connections)
 
     def write(self, complete):
         options = self.options
@@ -780,8 +757,7 @@ class Bench:
             },
             "rows": self.rows(),
             "threads": self.threads_rows(),
-            "actors": self.actors_rows(),
-            "fan_out": self.fan_out_rows(),
+            "connections": self.connections_rows(),
             "problems": self.problems,
         }
         write_atomically(options.output, json.dumps(result, indent=2) + "\n")
@@ -797,17 +773,9 @@ class Bench:
                 f"{row['record']} {row['entries']}, adders {row['adders']}, learners {row['learners']}: "
                 f"{', '.join(rates)}, efficiency {row['efficiency']:.2f}"
             )
-        for row in self.actors_rows():
-            self.say(
-                f"{row['actors']} actors, {row['record']}: {row['inserts_per_s']:.3g} inserts/s, acknowledged "
-                f"after {row['p50_ms']:.3g} ms, 99 % within {row['p99_ms']:.3g} ms, "
-                f"server {row['server_bytes'] / 1e6:.3g} MB beyond the replay"
-            )
-        for row in self.fan_out_rows():
-            self.say(
-                f"{row['parameter_bytes'] / 1e6:.3g} MB of parameters to {row['subscribers']} subscribers: "
-                f"{row['seconds']:.3g} s, server {row['server_bytes'] / 1e6:.3g} MB"
-            )
+        for row in self.connections_rows():
+            figures = [f"{name} {row[name]:.3g}" for name in CONNECTION_FIGURES if row[name] is not None]
+            self.say(f"{row['work']}, {row['connections']} connections: {', '.join(figures)}")
 
     def table_of_rows(self, rows):
         head = ("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")

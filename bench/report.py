@@ -19,7 +19,8 @@ from pathlib import Path
 
 from compare import BANDWIDTHS, RECORD_BYTES, TROOP, write_atomically
 
-MEASURED = ("rows", "threads", "actors", "fan_out")
+# In what one work differs from another.
+SIZES = ("work", "record", "entries", "environments", "batch", "writers")
 README = Path(__file__).resolve().with_name("README.md")
 
 
@@ -39,10 +40,10 @@ def load(path):
         raise BadResult(f"is no JSON ({error})") from error
     if not isinstance(result, dict) or result.get("format") != 1:
         raise BadResult("is no result of compare.py in format 1")
-    for field in ("command", "machine", "troop", "settings", "problems", *MEASURED):
+    for field in ("command", "machine", "troop", "settings", "rows", "threads", "connections", "problems"):
         if field not in result:
             raise BadResult(f"has no field {field!r}")
-    if not any(result[field] for field in MEASURED):
+    if not (result["rows"] or result["threads"] or result["connections"]):
         raise BadResult("holds no figures")
     return result
 
@@ -107,7 +108,7 @@ def works(rows):
     """Rows by what was done: {key: [row, one a peer]}."""
     found = {}
     for row in rows:
-        key = tuple(row[field] for field in ("work", "record", "entries", "environments", "batch", "writers"))
+        key = tuple(row[field] for field in SIZES)
         found.setdefault(key, []).append(row)
     return found
 
@@ -147,35 +148,38 @@ def thread_lines(rows):
     return table(head, lines, 0)
 
 
-def transport(result):
+def transport_lines(rows):
+    """Transitions a second, for a call is a batch of 50 of one of the writers."""
+    peers = distinct(row["peer"] for row in rows)
     lines = []
-    for record, size in RECORD_BYTES.items():
-        chosen = [row for row in result["rows"] if row["part"] == "transport" and row["record"] == record]
-        if chosen:
-            lines += ["", f"## Transport, records of {size:,} bytes", ""]
-            lines += comparison(chosen, "writers", lambda row: row["writers"], True)
-    if lines:
-        lines += ["", "A call is a batch of 50 of one of the writers. The floor is the same bytes over plain sockets."]
-    for row in result["actors"]:
-        lines += [
-            "",
-            f"{row['actors']:,} connected actors that send 50 records of {row['record_bytes']:,} bytes each 1.4 s: "
-            f"{rate(row['inserts_per_s'])} inserts/s; acknowledged after {figure(row, 'p50_ms')} ms, 99 % within "
-            f"{figure(row, 'p99_ms')} ms; the server takes {figure(row, 'server_bytes', 1e6)} MB beyond its replay.",
-        ]
-    for row in result["fan_out"]:
-        lines += [
-            "",
-            f"{row['parameter_bytes'] / 1e6:.3g} MB of parameters to {row['subscribers']:,} subscribers: "
-            f"{figure(row, 'seconds')} s from the publication until the last one has them; the server takes "
-            f"{figure(row, 'server_bytes', 1e6)} MB.",
-        ]
+    for row in (of_one_work[0] for of_one_work in works(rows).values()):
+        low, high = (rate(50e6 / us) for us in reversed(row["troop_us_spread"]))
+        line = [row["writers"], f"{rate(50e6 / row['troop_us'])} [{low}..{high}]"]
+        line.append("-" if row["floor_us"] is None else rate(50e6 / row["floor_us"]))
+        line.append("-" if row["floor_us"] is None else times(row["floor_us"] / row["troop_us"]))
+        for peer in peers:
+            theirs = [found for found in rows if (found["peer"], found["writers"]) == (peer, row["writers"])]
+            line.append(f"{rate(50e6 / theirs[0]['peer_us'])}, **{ratio(theirs[0])}**" if theirs else "-")
+        lines.append(line)
+    return table(["writers", "troop", "bare sockets", "troop / bare sockets", *peers], lines, 0)
+
+
+def connection_lines(rows):
+    lines = []
+    for row in rows:
+        count, memory = row["connections"], f"{row['server_bytes'] / 1e6:.3g} MB"
+        if row["work"] == "actors":
+            lines.append(
+                f"- {count:,} actors that send 50 transitions each 1.4 s: {rate(row['inserts_per_s'])} "
+                f"transitions/s, acknowledged after {row['p50_ms']:.3g} ms, 99 % within {row['p99_ms']:.3g} ms; "
+                f"the server takes {memory} beyond the replay."
+            )
+        else:
+            lines.append(
+                f"- 13 MB of parameters, from their publication to the last byte at the last of {count:,} "
+                f"subscribers: {row['seconds']:.3g} s; the server takes {memory} beyond the values published."
+            )
     return lines
-
-
-def figure(row, name, unit=1.0):
-    low, high = row[f"{name}_spread"]
-    return f"{row[name] / unit:.3g} [{low / unit:.3g}..{high / unit:.3g}]"
 
 
 def load_note(machine):
@@ -276,6 +280,13 @@ def page(result, links):
             "thread it is 1 but for noise. *Of CPU time*: the same for each second of CPU time, not of",
             "wall-clock time: what waiting costs is left out.",
         ]
+    for record, size in RECORD_BYTES.items():
+        chosen = [row for row in rows if row["part"] == "transport" and row["record"] == record]
+        if chosen:
+            lines.extend(["", f"## Transport, transitions a second, {size:,} bytes each", ""])
+            lines.extend(transport_lines(chosen))
+    if result["connections"]:
+        lines.extend(["", "## Transport, many connections", "", *connection_lines(result["connections"])])
     for part, title, size_name in (
         ("environment", "Environments", "environments"),
         ("learner", "Learner", "batch"),
@@ -284,8 +295,6 @@ def page(result, links):
         if chosen:
             lines.extend(["", f"## {title}", ""])
             lines.extend(comparison(chosen, size_name, lambda row, name=size_name: row[name], False))
-
-    lines += transport(result)
 
     lines += ["", "## Known differences", "", *differences()]
     notes = {}

@@ -6,16 +6,15 @@
 //           connection into 1 MiB and does nothing with them
 // - actors  n connections of one process, each of which sends a batch every 1.4 s, as an actor of the Ape-X
 //           paper does, and speaks the protocol without a client's outbox. p50_ms, p99_ms: from the moment
-//           at which a batch is due to its acknowledgement. server_bytes: RAM of the server's process beyond
-//           what it took with a full replay before it listened
+//           at which a batch is due to its acknowledgement
+// - fan_out 13 MB of parameters are published to n connections of one process, which wait for them and throw
+//           them away unchecked
 //
-// - fan_out n connections of one process that wait for new parameters, 13 MB of them, and throw them away.
-//           server_bytes: the most RAM of the server's process, seen each millisecond, beyond what it took
-//           before it had parameters
-//
-// Records: cart_pole (44 bytes) and atari (56,460 bytes). Names: verb/record/writers:k, actors:n or
-// subscribers:n. An iteration is a window: 100 ms, of `actors` two times 1.4 s; of `fan_out` it is one
-// publication, until the last connection has all of it. Everything shares the processors of one machine.
+// Records: cart_pole (44 bytes) and atari (56,460 bytes). Names: verb/record/writers:k, actors/record/actors:n,
+// fan_out/subscribers:n. An iteration is a window of 100 ms, of `actors` two times 1.4 s; of `fan_out` it is
+// the time from a publication to the last byte at the last subscriber. server_bytes: peak RAM of the server's
+// process beyond what it had before it listened, with a full replay or with the values of the parameters.
+// Everything shares the processors of one machine.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -35,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/read.hpp>
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
@@ -55,7 +55,7 @@ namespace asio = net::detail::asio;
 using net::detail::tcp;
 using troop::Clock;
 
-constexpr std::size_t kLeastWrite = 128 << 10, kNumParameters = 3'250'000;
+constexpr std::size_t kLeastWrite = 128 << 10, kParameters = 3'250'000;
 constexpr Clock::duration kWindow = 100ms, kInterval = 1400ms, kPatience = 60s;
 
 template <class Record>
@@ -78,7 +78,7 @@ struct Board {
   static constexpr std::size_t kMostDelays = 1 << 18;
 
   std::atomic<std::uint16_t> port{0};
-  std::atomic<std::uint64_t> received{0};  // items, of `stream` bytes, of `fan_out` copies of the parameters
+  std::atomic<std::uint64_t> received{0};  // items; of `stream` bytes, of `fan_out` frames
   std::atomic<std::uint64_t> wanted{0};    // publications
   std::atomic<std::size_t> base{0};        // RAM of the server before it listened
   std::atomic<std::size_t> connected{0}, num_delays{0};
@@ -106,7 +106,7 @@ void serve(Board& board) {
   troop::PrioritizedReplay<Record> replay({.capacity = kCapacity<Record>, .alpha = 0.6});
   for (std::size_t held = 0, turn = 0; held < kCapacity<Record>; held += kChunk, ++turn)
     replay.add(supply<Record>().chunk(turn), supply<Record>().chunk_priorities(turn));
-  board.base = Process::resident("self");
+  board.base = Process::resident();
   net::Server server({}, replay.layout(),
                      [&](const troop::BatchView& records, std::span<const float> priorities) {
                        replay.add(records, priorities);
@@ -139,6 +139,21 @@ void serve_stream(Board& board) {
   asio::io_context io{1};
   asio::co_spawn(io, swallow_all(io, board), asio::detached);
   io.run();
+}
+
+void serve_parameters(Board& board) {
+  net::ParameterServer parameters;
+  const std::vector<float> values(kParameters, 0.5f);
+  board.base = Process::resident();
+  net::Server server({}, troop::RecordLayout::of<CartPoleTransition>(), {.parameters = &parameters});
+  board.port = server.address().port;
+  for (;;) {
+    if (parameters.version() < board.wanted) {
+      parameters.publish(values);
+    } else {
+      std::this_thread::sleep_for(100us);
+    }
+  }
 }
 
 // Writers.
@@ -206,31 +221,33 @@ void stream(benchmark::State& state) {
   or_skip(state, [&] { measure(state, sizeof(Record), kFrame<Record>, serve_stream, write_stream<Record>); });
 }
 
-// Actors.
+// Connections without a client's outbox, many to a process.
 
-/// A connection that speaks the protocol. Its bytes are checked as a client's would be, for the time that
-/// this takes is nothing beside what is measured.
-class Peer {
+class Connection {
  public:
-  Peer(asio::io_context& io, Board& board, std::size_t number, troop::RecordLayout layout)
-      : board_(board), number_(number), layout_(std::move(layout)), socket_(io) {
+  Connection(asio::io_context& io, Board& board, std::uint64_t number)
+      : board_(board), number_(number), socket_(io) {
     in_.reserve(net::detail::FrameBuffer::kBase);
   }
 
  protected:
-  asio::awaitable<void> connect() {
+  asio::awaitable<void> connect(const troop::RecordLayout& layout) {
     co_await socket_.async_connect({asio::ip::address_v4::loopback(), board_.port}, asio::use_awaitable);
     socket_.set_option(tcp::no_delay(true));
-    net::Hello hello{.name = "peer " + std::to_string(number_), .layout = net::layout_bytes(layout_)};
+    net::Hello hello{.name = "connection " + std::to_string(number_), .layout = net::layout_bytes(layout)};
     std::memcpy(hello.client.data(), &number_, sizeof number_);
-    co_await send(net::MessageType::hello, troop::to_bytes(hello));
+    co_await send(hello);
     co_await receive<net::Challenge>();
-    co_await send(net::MessageType::proof, troop::to_bytes(net::ProofMessage{}));
+    co_await send(net::ProofMessage{});
     co_await receive<net::Welcome>();
     board_.connected.fetch_add(1);
   }
 
-  asio::awaitable<void> send(net::MessageType type, std::span<const std::byte> payload) {
+  template <class Message>
+  asio::awaitable<void> send(Message message) {
+    return send(Message::kType, troop::to_bytes(message));
+  }
+  asio::awaitable<void> send(net::MessageType type, std::vector<std::byte> payload) {
     std::vector<std::byte> frame;
     net::append_frame(type, payload, frame);
     co_await asio::async_write(socket_, asio::buffer(frame.data(), frame.size()), asio::use_awaitable);
@@ -255,29 +272,28 @@ class Peer {
   }
 
   Board& board_;
-  const std::size_t number_;
-  const troop::RecordLayout layout_;
+  const std::uint64_t number_;
   tcp::socket socket_;
   net::detail::FrameBuffer in_;
 };
 
 template <class Record>
-class Actor : private Peer {
+class Actor : public Connection {
  public:
-  Actor(asio::io_context& io, Board& board, std::size_t number)
-      : Peer(io, board, number, troop::RecordLayout::of<Record>()), timer_(io), payload_(kPayload<Record>) {
-    net::InsertPayload::write(troop::BatchView{std::span<const Record>(supply<Record>().chunk(number))},
-                              supply<Record>().chunk_priorities(number), payload_);
-  }
+  using Connection::Connection;
 
   asio::awaitable<void> run(Clock::time_point first, Clock::duration interval) {
-    co_await connect();
+    co_await connect(troop::RecordLayout::of<Record>());
+    std::vector<std::byte> payload(kPayload<Record>);
+    net::InsertPayload::write(troop::BatchView{std::span<const Record>(supply<Record>().chunk(number_))},
+                              supply<Record>().chunk_priorities(number_), payload);
+    asio::steady_timer timer(socket_.get_executor());
     auto due = first;
     for (std::uint64_t sequence = 1;; ++sequence, due += interval) {
-      timer_.expires_at(due);
-      co_await timer_.async_wait(asio::use_awaitable);
-      net::InsertPayload::set_sequence(sequence, payload_);
-      co_await send(net::MessageType::insert, payload_);
+      timer.expires_at(due);
+      co_await timer.async_wait(asio::use_awaitable);
+      net::InsertPayload::set_sequence(sequence, payload);
+      co_await send(net::MessageType::insert, payload);
       for (net::Acknowledge known; known.last < sequence;) known = co_await receive<net::Acknowledge>();
       const float delay = std::chrono::duration<float, std::milli>(Clock::now() - due).count();
       const std::size_t place = board_.num_delays;
@@ -285,10 +301,30 @@ class Actor : private Peer {
       board_.num_delays.store(place + 1, std::memory_order_release);
     }
   }
+};
 
- private:
-  asio::steady_timer timer_;
-  std::vector<std::byte> payload_;
+class Subscriber : public Connection {
+ public:
+  using Connection::Connection;
+
+  /// `scratch` is where all subscribers put what they receive.
+  asio::awaitable<void> run(std::span<std::byte> scratch) {
+    co_await connect(troop::RecordLayout::of<CartPoleTransition>());
+    for (std::uint64_t version = 0;; ++version) {
+      co_await send(net::Fetch{.version = version});
+      net::FrameHead head;
+      do {
+        net::FrameHeadBytes bytes;
+        co_await asio::async_read(socket_, asio::buffer(bytes), asio::use_awaitable);
+        if (net::parse_frame_head(bytes, head) != net::FrameFault::none) throw troop::Error("a bad frame");
+        for (std::size_t left = head.frame_bytes() - bytes.size(); left > 0;) {
+          const auto buffer = asio::buffer(scratch.data(), std::min(left, scratch.size()));
+          left -= co_await socket_.async_read_some(buffer, asio::use_awaitable);
+        }
+      } while (head.type != net::MessageType::parameters);
+      board_.received.fetch_add(1);
+    }
+  }
 };
 
 void rethrow(std::exception_ptr failure) {
@@ -308,6 +344,17 @@ void act(Board& board, std::size_t num_actors) {
   io.run();
 }
 
+void subscribe(Board& board, std::size_t num_subscribers) {
+  asio::io_context io{1};
+  std::vector<std::byte> scratch(1 << 20);
+  std::vector<std::unique_ptr<Subscriber>> subscribers;
+  for (std::size_t i = 0; i < num_subscribers; ++i) {
+    subscribers.push_back(std::make_unique<Subscriber>(io, board, i));
+    asio::co_spawn(io, subscribers.back()->run(scratch), rethrow);
+  }
+  io.run();
+}
+
 void allow_descriptors(std::size_t count) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -318,6 +365,11 @@ void allow_descriptors(std::size_t count) {
     throw troop::Error("needs " + std::to_string(count) + " open files, " + std::to_string(limit.rlim_cur) +
                        " are allowed (ulimit -n)");
   }
+}
+
+double bytes_beyond_base(const Process& server, const Board& board) {
+  const std::size_t peak = server.peak(), base = board.base;
+  return static_cast<double>(peak - std::min(peak, base));
 }
 
 template <class Record>
@@ -342,11 +394,10 @@ void measure_actors(benchmark::State& state) {
   std::vector<float> delays(count);
   for (std::size_t i = 0; i < count; ++i) delays[i] = board->delays[(first + i) % Board::kMostDelays];
   std::sort(delays.begin(), delays.end());
-  const std::size_t resident = server.resident(), base = board->base;
   state.counters["p50_ms"] = delays[count / 2];
   state.counters["p99_ms"] = delays[count * 99 / 100];
   state.counters["max_ms"] = delays.back();
-  state.counters["server_bytes"] = static_cast<double>(resident - std::min(resident, base));
+  state.counters["server_bytes"] = bytes_beyond_base(server, *board);
   state.counters["record_bytes"] = sizeof(Record);
   state.SetItemsProcessed(static_cast<std::int64_t>(count * kChunk));
 }
@@ -354,68 +405,6 @@ void measure_actors(benchmark::State& state) {
 template <class Record>
 void actors(benchmark::State& state) {
   or_skip(state, [&] { measure_actors<Record>(state); });
-}
-
-// Parameters.
-
-void serve_parameters(Board& board) {
-  std::vector<float> parameters(kNumParameters, 1.0f);
-  net::ParameterServer published;
-  net::Server server({}, troop::RecordLayout::of<CartPoleTransition>(), {.parameters = &published});
-  board.base = Process::resident("self");
-  board.port = server.address().port;
-  for (std::uint64_t version = 0;;) {
-    if (board.wanted == version) {
-      std::this_thread::sleep_for(100us);
-      continue;
-    }
-    version = published.publish(parameters);
-  }
-}
-
-class Subscriber : private Peer {
- public:
-  Subscriber(asio::io_context& io, Board& board, std::size_t number, std::span<std::byte> bin)
-      : Peer(io, board, number, troop::RecordLayout::of<CartPoleTransition>()), bin_(bin) {}
-
-  asio::awaitable<void> run() {
-    co_await connect();
-    for (std::uint64_t version = 0;; ++version) {
-      co_await send(net::MessageType::fetch, troop::to_bytes(net::Fetch{.version = version}));
-      while (co_await pass_over() != net::MessageType::parameters) continue;
-      board_.received.fetch_add(1);
-    }
-  }
-
- private:
-  /// The type of the next frame, whose payload goes into the bin that all connections share.
-  asio::awaitable<net::MessageType> pass_over() {
-    net::FrameHeadBytes bytes;
-    for (std::size_t got = 0; got < bytes.size();) {
-      const auto space = asio::buffer(bytes.data() + got, bytes.size() - got);
-      got += co_await socket_.async_read_some(space, asio::use_awaitable);
-    }
-    net::FrameHead head;
-    if (net::parse_frame_head(bytes, head) != net::FrameFault::none) throw troop::Error("a bad frame");
-    for (std::size_t left = head.frame_bytes() - bytes.size(); left > 0;) {
-      const auto space = asio::buffer(bin_.data(), std::min(left, bin_.size()));
-      left -= co_await socket_.async_read_some(space, asio::use_awaitable);
-    }
-    co_return head.type;
-  }
-
-  std::span<std::byte> bin_;
-};
-
-void subscribe(Board& board, std::size_t num_subscribers) {
-  asio::io_context io{1};
-  std::vector<std::byte> bin(1 << 20);
-  std::vector<std::unique_ptr<Subscriber>> subscribers;
-  for (std::size_t i = 0; i < num_subscribers; ++i) {
-    subscribers.push_back(std::make_unique<Subscriber>(io, board, i, bin));
-    asio::co_spawn(io, subscribers.back()->run(), rethrow);
-  }
-  io.run();
 }
 
 void measure_fan_out(benchmark::State& state) {
@@ -426,19 +415,13 @@ void measure_fan_out(benchmark::State& state) {
   wait_until(server, [&] { return board->port != 0; });
   Process load([&] { subscribe(*board, num_subscribers); });
   wait_until(load, [&] { return board->connected == num_subscribers; });
-  std::size_t most = 0;
   for (auto _ : state) {
-    const std::uint64_t all = ++board->wanted * num_subscribers;
-    wait_until(load, [&] {
-      most = std::max(most, server.resident());
-      return board->received == all;
-    });
+    const std::uint64_t expected = ++board->wanted * num_subscribers;
+    wait_until(load, [&] { return board->received == expected; });
   }
   server.check();
-  const std::size_t base = board->base;
-  state.counters["server_bytes"] = static_cast<double>(most - std::min(most, base));
-  state.counters["parameter_bytes"] = kNumParameters * sizeof(float);
-  state.SetBytesProcessed(static_cast<std::int64_t>(board->received * kNumParameters * sizeof(float)));
+  state.counters["server_bytes"] = bytes_beyond_base(server, *board);
+  state.SetBytesProcessed(static_cast<std::int64_t>(board->received * kParameters * sizeof(float)));
 }
 
 void fan_out(benchmark::State& state) {

@@ -70,16 +70,21 @@ class Process {
     if (has_ended_) throw Error("a process of the benchmark has ended too early");
   }
 
-  /// Bytes of its memory that are in RAM.
-  std::size_t resident() const { return resident(std::to_string(id_)); }
-  static std::size_t resident(const std::string& id) {
-    std::ifstream file("/proc/" + id + "/statm");
-    std::size_t pages = 0, in_ram = 0;
-    file >> pages >> in_ram;
-    return in_ram * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  }
+  /// The most bytes of its memory that were in RAM at once.
+  std::size_t peak() const { return memory(std::to_string(id_), "VmHWM:"); }
+  /// Bytes of the caller's memory that are in RAM.
+  static std::size_t resident() { return memory("self", "VmRSS:"); }
 
  private:
+  static std::size_t memory(const std::string& id, const std::string& kind) {
+    std::ifstream file("/proc/" + id + "/status");
+    std::string word;
+    while (file >> word && word != kind) continue;
+    std::size_t kilobytes = 0;
+    if (!(file >> kilobytes)) throw Error("the system does not say how much memory a process has");
+    return kilobytes * 1024;
+  }
+
   const pid_t id_;
   bool has_ended_ = false;
 };

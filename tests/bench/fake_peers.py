@@ -27,7 +27,7 @@ def option(name):
 
 
 def replay(name, fate):
-    us_factor = next_factor("peer" + " ".join(sys.argv)) * {"cpprb": 1, "torchrl": 10}[name]
+    us_factor = next_factor("peer" + " ".join(sys.argv)) * {"cpprb": 1, "torchrl": 10, "reverb": 10}[name]
     print("a warning that is no JSON")
     say(peer=name, op="fill", rate=1e6)
     for op, us in US.items():
@@ -36,14 +36,6 @@ def replay(name, fate):
         rate = (50 if op == "add50" else 1) * 1e6 / (us * us_factor)
         cap = int(option("--cap"))
         say(peer=name, op=op, rate=rate, lo=rate / 2, hi=rate, versions=f"{name} 1.2", cap=cap)
-
-
-def writers(name):
-    """Says the rate for so many writers, alone and beside a sampler."""
-    assert int(option("--cap")) == 2**18 and option("--workload") == "A"
-    us = 900.0 * next_factor("peer" + " ".join(sys.argv))
-    rate = 50e6 / us
-    say(peer=f"{name}-conc-writer", op="conc", insert_alone=rate, sample_with=1.0, versions=f"{name} 0.14")
 
 
 def main():
@@ -68,8 +60,9 @@ def main():
     elif name == "env":
         say(peer="gymnasium CartPole-v1", op="env", rate=1e5, versions="gymnasium 1")
         say(peer="gymnasium CartPole-v1 vector x8", op="env", rate=8e4, versions="gymnasium 1")
-    elif name == "reverb" and "--variant" in sys.argv and option("--variant").startswith("conc "):
-        writers(name)
+    elif name == "reverb" and "conc" in sys.argv[-1]:
+        writers = int(sys.argv[-1].split()[1])
+        say(peer="reverb-conc", op="conc", insert_alone=1e4 * writers, versions="reverb 1")
     else:
         replay(name, fate)
 

@@ -32,22 +32,6 @@ def threads(entries, record, record_bytes, factor):
         yield name, 2e5, {**rates, **common}
 
 
-def transport(factor):
-    for record, (record_bytes, _) in SIZES.items():
-        common = {"record_bytes": float(record_bytes)}
-        for writers in (1, 2, 4, 8):
-            for verb, us in (("insert", 20.0), ("stream", 10.0)):
-                rate = 50e6 / (us * factor)
-                yield f"{verb}/{record}/writers:{writers}/real_time", 1e5, {"items_per_second": rate, **common}
-    for actors in (10, 1000):
-        delays = {"p50_ms": 0.5 * factor, "p99_ms": 2.0 * factor, "server_bytes": 2e7}
-        name = f"actors/cart_pole/actors:{actors}/real_time"
-        yield name, 2.8e6, {"items_per_second": 35.7 * actors, **delays, "record_bytes": 44.0}
-    for subscribers in (10, 300):
-        counters = {"parameter_bytes": 13e6, "server_bytes": 1.6e7}
-        yield f"fan_out/subscribers:{subscribers}/real_time", 1e4 * subscribers, counters
-
-
 def benchmarks(program, factor):
     """(name, microseconds, counters)"""
     verbs = REPLAYS.get(program, {})
@@ -67,8 +51,21 @@ def benchmarks(program, factor):
         yield "evaluate/dueling_mlp/batch:512", 11.0, {}
         yield "train_step/dueling_mlp/batch:32", 13.0, {}
         yield "train_step/dueling_mlp/batch:512", 100.0, {}
+
+
     elif program == "bench_net_transport":
-        yield from transport(factor)
+        for record, (record_bytes, _) in SIZES.items():
+            for verb, us in (("insert", 50.0), ("stream", 40.0)):
+                for writers in (1, 2, 4, 8):
+                    rate = {"items_per_second": 50e6 * writers / (us * factor)}
+                    name = f"{verb}/{record}/writers:{writers}/real_time"
+                    yield name, 1e5, {"record_bytes": float(record_bytes), **rate}
+        memory = {"server_bytes": 1e7 * factor}
+        for count in (10, 1000):
+            delays = {"p50_ms": 0.5 * factor, "p99_ms": 2.0 * factor, "items_per_second": 3e4}
+            yield f"actors/cart_pole/actors:{count}/real_time", 2.8e6, {**delays, **memory}
+        for count in (10, 300):
+            yield f"fan_out/subscribers:{count}/real_time", 2e6, memory
 
 
 def next_factor(key):

@@ -30,22 +30,22 @@ PROGRAMS = (
     "bench_net_transport",
 )
 
-TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads", "problems"}
-TOP |= {"actors", "fan_out"}
+TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads"}
+TOP |= {"connections", "problems"}
 TROOP = {"version", "compiler", "instructions", "assertions", "commit"}
 MACHINE = {"cpu", "cores", "memory_bytes", "kernel", "system", "python"}
 MACHINE |= {"started", "ended", "load_before", "load_after", "copy_bytes_per_s", "read_bytes_per_s"}
-ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "writers", "peer", "ratio"}
+ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch"}
+ROW |= {"writers", "peer", "ratio"}
 SERIES = ("us", "us_spread", "rounds", "version", "command", "note")
 ROW |= {f"{who}_{what}" for who in ("troop", "peer") for what in SERIES}
 ROW |= {"floor_ratio"} | {f"floor_{what}" for what in ("us", "us_spread", "rounds", "command")}
 THREADS = {"replay", "record", "record_bytes", "entries", "adders", "learners", "rounds", "command"}
 RATES = ("inserts_per_s", "own_inserts_per_s", "samples_per_s", "own_samples_per_s")
 THREADS |= {name + end for name in (*RATES, "efficiency", "cpu_efficiency") for end in ("", "_spread")}
-ACTORS = {"record", "record_bytes", "actors", "rounds", "command"}
-ACTORS |= {name + end for name in ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes") for end in ("", "_spread")}
-FAN_OUT = {"parameter_bytes", "subscribers", "rounds", "command"}
-FAN_OUT |= {name + end for name in ("seconds", "server_bytes") for end in ("", "_spread")}
+CONNECTIONS = {"work", "connections", "rounds", "command"}
+FIGURES = ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes", "seconds")
+CONNECTIONS |= {name + end for name in FIGURES for end in ("", "_spread")}
 
 
 class CompareTest(unittest.TestCase):
@@ -100,8 +100,8 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(row.keys(), ROW)
         for row in result["threads"]:
             self.assertEqual(row.keys(), THREADS)
-        self.assertEqual([row.keys() for row in result["actors"]], [ACTORS])
-        self.assertEqual([row.keys() for row in result["fan_out"]], [FAN_OUT])
+        for row in result["connections"]:
+            self.assertEqual(row.keys(), CONNECTIONS)
         self.assertIs(result["complete"], True)
         self.assertEqual(result["problems"], [])
         self.assertEqual(result["troop"]["version"], "9.8.7")
@@ -189,30 +189,24 @@ class CompareTest(unittest.TestCase):
         sizes = {(row["record"], row["entries"]) for row in result["threads"]}
         self.assertEqual(sizes, {("cart_pole", 2**14)})
 
-    def test_the_transport_is_measured_for_each_number_of_writers(self):
-        result = self.compare("--rounds", "3", "--only", "transport", FAKE_INSTALLED="reverb env pong_frames.npy")
-        sizes = {(row["record"], row["writers"]) for row in result["rows"]}
-        self.assertEqual(sizes, {(record, n) for record in ("cart_pole", "atari") for n in (1, 2, 4, 8)})
+    def test_writers_stand_beside_bare_sockets_and_reverb(self):
+        result = self.compare("--rounds", "3", "--only", "transport", FAKE_INSTALLED="reverb")
+        sizes = [(row["record"], row["writers"]) for row in result["rows"]]
+        self.assertEqual(sizes, [(record, n) for record in ("cart_pole", "atari") for n in (1, 2, 4, 8)])
         row = self.row(result, record="cart_pole", writers=4)
-        self.assertEqual((row["part"], row["work"], row["peer"]), ("transport", "insert50", "reverb-conc-writer"))
-        self.assertAlmostEqual(row["troop_us"], 2 * 20)
-        self.assertAlmostEqual(row["floor_us"], 2 * 10)
-        self.assertAlmostEqual(row["peer_us"], 2 * 900)
-        self.assertAlmostEqual(row["ratio"], 45)
-        self.assertIn("conc 4", row["peer_command"])
+        self.assertEqual((row["work"], row["record_bytes"], row["peer"]), ("insert50", 44, "reverb-conc"))
+        self.assertAlmostEqual(row["troop_us"], 2 * 50 / 4)
+        self.assertAlmostEqual(row["floor_ratio"], 50 / 40)
+        self.assertAlmostEqual(row["peer_us"], 50e6 / 4e4)
+        self.assertIn("run reverb --workload A --cap 262144 --variant 'conc 4'", row["peer_command"])
         self.assertIsNone(self.row(result, record="atari", writers=4)["peer"])
-        (actors,) = result["actors"]
-        self.assertEqual((actors["actors"], actors["record"]), (1000, "cart_pole"))
-        self.assertEqual((actors["p99_ms"], actors["p99_ms_spread"]), (4.0, [2.0, 8.0]))
-        self.assertIn("actors:1000", actors["command"])
-        (fan_out,) = result["fan_out"]
-        self.assertEqual((fan_out["subscribers"], fan_out["parameter_bytes"]), (300, 13000000))
-        self.assertAlmostEqual(fan_out["seconds"], 2 * 3)
-        self.assertEqual(fan_out["server_bytes"], 1.6e7)
 
-        result = self.compare("--quick", "--only", "transport", "--atari-entries", "none", peers="")
-        self.assertEqual([(row["record"], row["writers"]) for row in result["rows"]], [("cart_pole", 1)])
-        self.assertEqual([row["actors"] for row in result["actors"]], [10])
+        actors, fan_out = result["connections"]
+        self.assertEqual((actors["work"], actors["connections"], actors["rounds"]), ("actors", 1000, 3))
+        self.assertEqual((actors["inserts_per_s"], actors["p99_ms"]), (3e4, 4))
+        self.assertEqual((actors["server_bytes"], actors["server_bytes_spread"]), (2e7, [1e7, 4e7]))
+        self.assertIsNone(actors["seconds"])
+        self.assertEqual((fan_out["work"], fan_out["connections"], fan_out["seconds"]), ("fan_out", 300, 4))
 
     def test_another_build_may_be_a_peer(self):
         other = self.install("fake_program.py", self.directory / "other_build")
@@ -283,7 +277,6 @@ class CompareTest(unittest.TestCase):
             ("bench_env_vector_environment", "environment cart_pole, troop", parts - {"environment"}),
             ("bench_replay_floor", "replay cart_pole 16384, floor", parts),
             ("bench_replay_prioritized_replay_threads", "threads cart_pole 16384, troop", parts),
-            ("bench_net_transport", "transport cart_pole 1, troop", parts - {"transport"}),
         ):
             with self.subTest(broken):
                 result = self.compare("--quick", "--rounds", "2", expected=1, FAKE_BROKEN=broken)
@@ -355,13 +348,13 @@ class CompareTest(unittest.TestCase):
             self.assertIn(("replay", verb, "atari"), works)
         self.assertIn(("environment", "cart_pole_step", None), works)
         self.assertIn(("learner", "train_step", "cart_pole"), works)
-        self.assertIn(("transport", "insert50", "cart_pole"), works)
-        self.assertEqual([row["actors"] for row in result["actors"]], [10])
-        self.assertEqual([row["subscribers"] for row in result["fan_out"]], [10])
         self.assertNotIn(None, [result["troop"][field] for field in TROOP - {"commit"}])
         roles = {(row["record"], row["adders"], row["learners"]) for row in result["threads"]}
         for record in ("cart_pole", "atari"):
             self.assertLessEqual({(record, 1, 0), (record, 0, 1), (record, 1, 1), (record, 2, 1)}, roles)
+        self.assertIn(("transport", "insert50", "cart_pole"), works)
+        self.assertIn(("transport", "insert50", "atari"), works)
+        self.assertEqual([row["work"] for row in result["connections"]], ["actors", "fan_out"])
         self.assertGreater(result["machine"]["copy_bytes_per_s"], 0)
         for row in result["rows"]:
             self.assertGreater(row["troop_us"], 0)

@@ -78,8 +78,26 @@ def result():
             troop_us_spread=[0.4, 0.6],
         )
     )
-    sent = {"work": "insert50", "troop_us": 20.0, "troop_us_spread": [19.0, 21.0], "floor_us": 10.0, "floor_ratio": 2.0}
-    rows.append(row(part="transport", record="cart_pole", record_bytes=44, writers=4, **sent))
+    for writers, peer_us in ((1, 5e3), (2, 2e3)):
+        rows.append(
+            row(
+                part="transport",
+                work="insert50",
+                record="cart_pole",
+                writers=writers,
+                peer="reverb",
+                troop_us=25.0,
+                troop_us_spread=[20.0, 30.0],
+                floor_us=10.0,
+                peer_us=peer_us,
+                peer_us_spread=[peer_us, peer_us],
+                ratio=peer_us / 25,
+            )
+        )
+    connections = [
+        {"work": "actors", "connections": 1000, "inserts_per_s": 35700, "p50_ms": 0.25, "p99_ms": 3.0},
+        {"work": "fan_out", "connections": 300, "seconds": 2.5},
+    ]
     return {
         "format": 1,
         "complete": True,
@@ -108,17 +126,7 @@ def result():
         },
         "rows": rows,
         "threads": [threads_row(1, 0), threads_row(2, 0), threads_row(0, 1), threads_row(2, 1)],
-        "actors": [
-            {"record": "cart_pole", "record_bytes": 44, "actors": 1000, "rounds": 3, "command": "c"}
-            | {"inserts_per_s": 35700.0, "inserts_per_s_spread": [35000.0, 36000.0]}
-            | {"p50_ms": 0.5, "p50_ms_spread": [0.4, 0.6], "p99_ms": 2.0, "p99_ms_spread": [1.0, 3.0]}
-            | {"server_bytes": 1.6e7, "server_bytes_spread": [1.5e7, 1.7e7]}
-        ],
-        "fan_out": [
-            {"parameter_bytes": 13000000, "subscribers": 300, "rounds": 3, "command": "c"}
-            | {"seconds": 1.5, "seconds_spread": [1.25, 2.0]}
-            | {"server_bytes": 1.4e7, "server_bytes_spread": [1.4e7, 1.4e7]}
-        ],
+        "connections": [{**of_one, "server_bytes": 34.5e6} for of_one in connections],
         "problems": [{"round": 1, "what": "tianshou", "reason": "/opt/x/y.py: no such module"}],
     }
 
@@ -148,15 +156,20 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| work | entries | troop | floor | troop / floor | cpprb | re<verb\\|& |", text)
         self.assertIn("| `mix` | 2^14 | 50 [45..55] | 12.5 | 4.00 | 1,500 [750..3,000], **30.0** |", text)
         self.assertIn("| `cart_pole_step` | 8 | 0.5 [0.4..0.6] |", text)
-        self.assertIn("| `insert50` | 4 | 20 [19..21] | 10 | 2.00 |", text)
-        self.assertIn("1,000 connected actors that send 50 records of 44 bytes each 1.4 s: 35.7k inserts/s; acknow", text)
-        self.assertIn("99 % within 2 [1..3] ms; the server takes 16 [15..17] MB beyond its replay.", text)
-        self.assertIn("13 MB of parameters to 300 subscribers: 1.5 [1.25..2] s from the publication", text)
         efficiency = "0.87 [0.70..0.87]"
         self.assertIn(f"| 2 | 1 | 247k | 247k | 2M | 2M | {efficiency} | {efficiency} |", text)
         self.assertIn(f"| 1 | 0 | 123k | 123k | - | - | {efficiency} |", text)
         # A peer that did not measure the largest size.
         self.assertRegex(text, r"\| `mix` \| 2\^23 \|.*\| - \|\n")
+
+    def test_the_transport_is_told_in_transitions_a_second(self):
+        text = self.report()
+        self.assertIn("| writers | troop | bare sockets | troop / bare sockets | reverb |", text)
+        self.assertIn("| 1 | 2M [1.67M..2.5M] | 5M | 0.40 | 10k, **200** |", text)
+        self.assertIn("| 2 | 2M [1.67M..2.5M] | 5M | 0.40 | 25k, **80.0** |", text)
+        self.assertIn("1,000 actors that send 50 transitions each 1.4 s: 35.7k transitions/s", text)
+        self.assertIn("after 0.25 ms, 99 % within 3 ms; the server takes 34.5 MB beyond the replay.", text)
+        self.assertIn("at the last of 300 subscribers: 2.5 s; the server takes 34.5 MB", text)
 
     def test_overlapping_spreads_are_marked(self):
         self.assertIn("60 [30..120], **~1.20** |", self.report())
@@ -239,7 +252,6 @@ class ReportTest(unittest.TestCase):
         contents["rows"] = []
         text = self.report(contents)
         self.assertIn("## Threads", text)
-        self.assertNotIn("## Transport", text)
         self.assertNotIn("## Replay", text)
 
     def test_bad_input_is_refused_and_nothing_is_written(self):
@@ -252,7 +264,7 @@ class ReportTest(unittest.TestCase):
             ("[]", "is no result of compare.py in format 1"),
             ({**result(), "format": 2}, "is no result of compare.py in format 1"),
             (without, "has no field 'machine'"),
-            ({**result(), "rows": [], "threads": [], "actors": [], "fan_out": []}, "holds no figures"),
+            ({**result(), "rows": [], "threads": [], "connections": []}, "holds no figures"),
             ({**result(), "rows": [{}]}, "has something else in a field than compare.py writes (KeyError"),
             (odd, "has something else in a field than compare.py writes (TypeError"),
         ):

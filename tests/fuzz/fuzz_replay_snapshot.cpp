@@ -6,10 +6,13 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 
+#include <troop/compression/lz4.hpp>
 #include <troop/core/random.hpp>
+#include <troop/replay/frame_storage.hpp>
 #include <troop/replay/heap_storage.hpp>
 #include <troop/replay/removers.hpp>
 #include <troop/serialization/cereal.hpp>
@@ -24,8 +27,14 @@ struct Item {
   std::int32_t action;
 };
 
+struct FrameItem {
+  std::array<std::array<std::array<std::uint8_t, 6>, 4>, 2> observation, next_observation;
+  float reward;
+};
+
 using Ring = PrioritizedReplay<Item>;
 using Table = PrioritizedReplay<Item, ArrayStorage, ProportionalSampler, InversePriorityRemover>;
+using Frames = PrioritizedReplay<FrameItem, FrameStorage<Lz4>>;
 using Heap = PrioritizedReplay<std::string, HeapStorage<std::string, CerealSerializer<std::string>>>;
 
 constexpr std::size_t kCapacity = 16, kFileHead = 16;
@@ -38,8 +47,9 @@ void add(Replay& replay) {
     for (const char* text : {"one", "two", ""}) items.push_back(std::make_shared<const std::string>(text));
     replay.add(std::span<const std::shared_ptr<const std::string>>(items), priorities);
   } else {
-    const std::vector<Item> items(3);
-    replay.add(std::span<const Item>(items), priorities);
+    using Record = std::conditional_t<std::is_same_v<Replay, Frames>, FrameItem, Item>;
+    const std::vector<Record> items(3);
+    replay.add(std::span<const Record>(items), priorities);
   }
 }
 
@@ -51,17 +61,18 @@ void load(std::span<const std::byte> bytes) {
   } catch (const Error&) {
   }
   Replay replay({.capacity = kCapacity});
-  add(replay);
+  for (int batch = 0; batch < 2; ++batch) add(replay);  // no seed holds so many
   const std::size_t before = replay.size();
+  RateLimiter limiter(RateLimiterOptions{});
+  Random random(1, "sample");
   try {
-    load_snapshot(file.path(), replay);
+    load_snapshot(file.path(), replay, {.limiter = &limiter, .random = &random});
   } catch (const Error&) {
     check(replay.size() == before, "a snapshot that is refused changes nothing");
     return;
   }
   check(replay.size() <= kCapacity, "a replay holds no more than its capacity");
   for (std::size_t i = 0; i < 2 * kCapacity; ++i) add(replay);
-  Random random(1, "sample");
   const auto batch = replay.sample(8, {}, random);
   replay.update(batch.keys, std::vector<float>(batch.keys.size(), 1.0f));
 }
@@ -117,9 +128,18 @@ void append_seeds(std::uint8_t kind, std::vector<Bytes>& seeds) {
 
 void run(std::span<const std::byte> input) {
   Script script(input);
-  const auto kind = script.number<std::uint8_t>() % 6;
+  const auto kind = script.number<std::uint8_t>() % 8;
   const Bytes file = kind % 2 == 0 ? assemble(script) : rest_of(script);
-  kind / 2 == 0 ? load<Ring>(file) : kind / 2 == 1 ? load<Table>(file) : load<Heap>(file);
+  switch (kind / 2) {
+    case 0:
+      return load<Ring>(file);
+    case 1:
+      return load<Table>(file);
+    case 2:
+      return load<Heap>(file);
+    default:
+      return load<Frames>(file);
+  }
 }
 
 std::vector<Bytes> seeds() {
@@ -127,6 +147,7 @@ std::vector<Bytes> seeds() {
   append_seeds<Ring>(0, seeds);
   append_seeds<Table>(2, seeds);
   append_seeds<Heap>(4, seeds);
+  append_seeds<Frames>(6, seeds);
   return seeds;
 }
 

@@ -538,7 +538,8 @@ class Server {
         is_alive = co_await receive(c);
         if (!is_alive) break;
       }
-      while (is_alive && c.phase == Phase::ending) {  // until the peer has read our last words and closes
+      // Until the peer has read our last words and closes, which is not told a second time.
+      while (is_alive && c.phase == Phase::ending) {
         c.in.clear();
         is_alive = co_await receive(c);
       }
