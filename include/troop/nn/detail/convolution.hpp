@@ -25,8 +25,8 @@ namespace troop::nn::detail {
 /// How an image lies in memory.
 enum class ImageOrder { channels_first, channels_last };
 
-/// A convolution of one image, then ReLU where `relu`. Inputs lie in `order`; outputs, [positions, filters], have
-/// their channels last.
+/// A convolution of one image, then ReLU where `relu`. The input lies in `order`; the output is [positions,
+/// filters], with its channels last.
 ///
 /// A window is `num_runs()` runs of `run()` adjacent floats. Beside PyTorch's order [filters, channels,
 /// kernel, kernel] the weights have two packed ones: `pack_forward`, [window, filters], and `pack_backward`,
