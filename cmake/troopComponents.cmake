@@ -1,6 +1,6 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core compression serialization replay net nn env agent apex)
+set(troop_components core compression serialization replay net nn durability env agent apex)
 
 set(troop_core_uses)
 set(troop_compression_uses core)
@@ -8,9 +8,10 @@ set(troop_serialization_uses core)
 set(troop_replay_uses core)
 set(troop_net_uses core compression serialization replay)
 set(troop_nn_uses core)
+set(troop_durability_uses core compression replay nn)
 set(troop_env_uses core)
 set(troop_agent_uses core replay nn env)
-set(troop_apex_uses core compression serialization replay net nn env agent)
+set(troop_apex_uses core compression serialization replay net nn durability env agent)
 
 # The headers of include/troop itself and the component each is installed with.
 set(troop_core_top version.hpp fwd.hpp)
