@@ -10,7 +10,7 @@ libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
 case "${1:-}" in
-  run)    packages="$compiler $libraries" ;;
+  run)    packages="$compiler $libraries $codecs $network" ;;
   test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3" ;;
   bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;

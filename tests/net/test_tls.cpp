@@ -334,20 +334,21 @@ TEST_CASE("a server takes neither expired certificates nor TLS below 1.2, and co
     context.use_private_key_file(expired.key, asio::ssl::context::pem);
   });
   CHECK(with_expired.error.message().find("certificate expired") != std::string::npos);
-  CHECK(lines.has("the client's certificate is refused: certificate has expired"));
+  CHECK(
+      eventually([&] { return lines.has("the client's certificate is refused: certificate has expired"); }));
   RawTls old(server.address().port, [](asio::ssl::context& context) {
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_VERSION);
     SSL_CTX_set_max_proto_version(context.native_handle(), TLS1_1_VERSION);
     SSL_CTX_set_cipher_list(context.native_handle(), "ALL:@SECLEVEL=0");
   });
   CHECK(old.error.message().find("protocol version") != std::string::npos);
-  CHECK(lines.has("TLS: unsupported protocol"));
+  CHECK(eventually([&] { return lines.has("TLS: unsupported protocol"); }));
   RawTls weak(server.address().port, [](asio::ssl::context& context) {
     SSL_CTX_set_max_proto_version(context.native_handle(), TLS1_2_VERSION);
     SSL_CTX_set_cipher_list(context.native_handle(), "AES128-SHA:ECDHE-ECDSA-AES128-SHA");
   });
   CHECK(weak.error.message().find("handshake failure") != std::string::npos);
-  CHECK(lines.has("TLS: no shared cipher"));
+  CHECK(eventually([&] { return lines.has("TLS: no shared cipher"); }));
   CHECK(server.statistics().refused_for(net::RefusalCode::tls) == 3);
   CHECK(sink.count() == 0);
 }

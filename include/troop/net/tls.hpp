@@ -16,8 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/error.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
 #include <troop/net/detail/asio.hpp>

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include <boost/asio/ssl/stream.hpp>
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/tls.hpp>
 
