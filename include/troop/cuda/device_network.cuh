@@ -281,7 +281,8 @@ class DeviceNetwork final : public detail::Backend {
     --pending_;
     StepReport report;
     std::memcpy(&report, slot.result.data(), sizeof report);
-    std::memcpy(priorities.data(), slot.result.data() + kReportBytes, priorities.size_bytes());
+    std::copy_n(reinterpret_cast<const float*>(slot.result.data() + kReportBytes), priorities.size(),
+                priorities.begin());
     steps_ = report.steps;
     num_skipped_ = report.num_skipped;
     return {report.loss, report.gradient_norm, report.mean_q, report.applied != 0};
