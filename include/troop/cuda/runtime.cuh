@@ -48,7 +48,8 @@ class Memory {
   Memory() = default;
   /// Device memory is zeroed on `stream`; pinned memory holds anything. Throws Error with the size and, on the
   /// device, what is free.
-  explicit Memory(std::size_t size, const char* what, cudaStream_t stream = nullptr) : size_(size) {
+  explicit Memory(std::size_t size, const char* what, cudaStream_t stream = nullptr) : Memory() {
+    size_ = size;
     void* memory = nullptr;
     if (size == 0) return;
     if constexpr (kOnDevice) {
