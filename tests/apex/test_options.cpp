@@ -223,4 +223,13 @@ TEST_CASE("a role has the options that it needs and no others") {
   CHECK(error({"--role", "actor", "--connect", "b:1", "--tls-key", "k"}) ==
         "--tls-certificate: \"\" is not allowed; expected a file, for certificate and key go together");
   CHECK(error({"--role", "actor", "--connect", "b"}).find("--connect: ") == 0);
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--outbox-bytes", "100"}) ==
+        "--outbox-bytes: 100 is not allowed; expected 0, or an integer from 4096 to 2^46");
+  CHECK(error({"--outbox-bytes", "8192"}) ==
+        "--outbox-bytes: 8192 is not allowed; expected 0 with --role all");
+  CHECK(error({"--when-full", "drop-oldest"}) ==
+        "--when-full: \"drop-oldest\" is not allowed; expected block with --role all");
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--when-full", "panic"}) ==
+        "--when-full: \"panic\" is not allowed; expected block or drop-oldest");
+  CHECK(parse({"--role", "actor", "--connect", "b:1", "--when-full", "drop-oldest"}).cluster.drop_oldest);
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """test_processes.py PROGRAM: a learner, actors and an evaluator as processes on loopback, and what happens when
-some of them vanish."""
+some of them vanish. TROOP_TEST_AWAY=30 lets the learner stay away for so many seconds instead of one."""
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import unittest
 
 PROGRAM = None
 PATIENCE = 120  # seconds until something that must happen counts as not happening
+AWAY = float(os.environ.get("TROOP_TEST_AWAY", "1"))
 TOKEN = "0123456789abcdef0123456789abcdef"
 
 
@@ -24,31 +26,32 @@ def free_port():
 
 
 class Process:
-    """One process of the cluster, whose output is in a file."""
+    """One process of the cluster, whose output is in a file. `within` begins its command line."""
 
-    def __init__(self, folder, name, *words, token=TOKEN):
+    def __init__(self, folder, name, *words, token=TOKEN, within=()):
         self.path = os.path.join(folder, name)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TROOP_")}
         if token:
             environment["TROOP_TOKEN"] = token
         self.out = open(self.path, "w")
-        self.process = subprocess.Popen([PROGRAM, *words], stdout=self.out, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen([*within, PROGRAM, *words], stdout=self.out, stderr=subprocess.STDOUT,
                                         env=environment, cwd=folder)
 
     def text(self):
         with open(self.path) as file:
             return file.read()
 
-    def find(self, pattern):
-        return re.search(pattern, self.text())
+    def find(self, pattern, after=0):
+        return re.search(pattern, self.text()[after:])
 
-    def wait_for(self, pattern):
+    def wait_for(self, pattern, after=0):
+        """Waits until the output has `pattern` beyond its first `after` characters."""
         end = time.monotonic() + PATIENCE
-        while not self.find(pattern):
-            if time.monotonic() > end or (self.process.poll() is not None and not self.find(pattern)):
+        while not self.find(pattern, after):
+            if time.monotonic() > end or (self.process.poll() is not None and not self.find(pattern, after)):
                 raise AssertionError(f"{pattern!r} is not in the output of {self.path}:\n{self.text()[-2000:]}")
             time.sleep(0.02)
-        return self.find(pattern)
+        return self.find(pattern, after)
 
     def code(self):
         return self.process.wait(PATIENCE)
@@ -116,12 +119,17 @@ class Cluster(unittest.TestCase):
         learner.process.kill()
         learner.code()
         others[0].wait_for("lost the connection")
-        time.sleep(1.0)
-        second = self.learner("second", self.port)
-        self.assertEqual(second.code(), 0, second.text()[-2000:])
+        time.sleep(AWAY)
+        # One that could solve its task might be gone before everybody has tried again.
+        second = self.learner("second", self.port, "--target-return", "1000", "--max-seconds", "8")
+        begin = time.monotonic()
+        for process in others:
+            process.wait_for("connected to localhost:")
+        self.assertLess(time.monotonic() - begin, 7.0)
+        self.assertEqual(second.code(), 1, second.text()[-2000:])
+        self.assertGreater(int(second.find(r"learner_steps=(\d+)").group(1)), 0)
         for process in others:
             self.assertEqual(process.code(), 0, process.text())
-            self.assertTrue(process.find("connected to localhost:"))
 
     def test_actors_that_are_killed_leave_their_places_to_new_ones(self):
         learner = self.learner("learner", 0, "--target-return", "1000", "--lease-seconds", "0")
@@ -129,9 +137,10 @@ class Cluster(unittest.TestCase):
         first.wait_for("leased environments 0 to 7 of 16")
         second = self.actor("second")
         second.wait_for("leased environments 8 to 15 of 16")
+        learner.wait_for("clients 2")
         first.process.kill()
         first.code()
-        learner.wait_for("clients 1")
+        learner.wait_for("clients 1", after=len(learner.text()))
         self.actor("third").wait_for("leased environments 0 to 7 of 16")
         self.actor("fourth").wait_for("leased environments 16 to 23 of 16")
         learner.wait_for("more environments than the 16 that are planned")
@@ -151,6 +160,51 @@ class Cluster(unittest.TestCase):
         lost.wait_for("cannot reach localhost:")
         self.check_ends_soon(lost, signal.SIGTERM, 128 + signal.SIGTERM)
 
+    def test_an_actor_with_a_full_outbox_ends_soon_after_a_signal(self):
+        learner = self.learner("learner", 0, "--target-return", "1000", "--num-threads", "1")
+        actor = self.actor("actor")
+        learner.wait_for(r"updates/s  replay [1-9]")
+        learner.process.send_signal(signal.SIGSTOP)  # its system still takes bytes, it does not
+        before = actor.cpu_seconds()
+        while True:  # until the actor has nowhere to go
+            time.sleep(0.5)
+            now = actor.cpu_seconds()
+            if now - before < 0.1:
+                break
+            before = now
+        self.check_ends_soon(actor, signal.SIGTERM, 128 + signal.SIGTERM)
+        self.assertTrue(actor.find("did not take the last items in time"))
+        learner.process.send_signal(signal.SIGCONT)
+        self.check_ends_soon(learner, signal.SIGTERM, 128 + signal.SIGTERM)
+
+    def test_an_actor_may_drop_its_oldest_batches_and_says_how_many(self):
+        self.learner("learner", 0, "--target-return", "1000", "--samples-per-insert", "1000")
+        actor = self.actor("actor", "--when-full", "drop-oldest", "--outbox-bytes", "8192")
+        actor.wait_for(r"connected  dropped \d+")
+
+    def test_an_evaluator_ends_when_its_time_is_over(self):
+        self.learner("learner", 0, "--target-return", "1000")
+        evaluator = self.start("evaluator", "--role", "evaluator", "--connect", f"localhost:{self.port}",
+                               "--evaluation-episodes", "5", "--max-seconds", "3")
+        self.assertEqual(evaluator.code(), 0, evaluator.text())
+        self.assertTrue(evaluator.find("evaluated: parameters="))
+
+    def test_a_certificate_that_is_not_trusted_is_said_once_and_one_that_is_lets_the_actor_in(self):
+        if shutil.which("openssl") is None:
+            self.skipTest("there is no openssl to make certificates with")
+        for name in ("head", "other"):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                            "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost",
+                            "-keyout", f"{name}.key", "-out", f"{name}.pem"],
+                           cwd=self.folder.name, check=True, capture_output=True)
+        self.learner("learner", 0, "--target-return", "1000", "--tls-certificate", "head.pem", "--tls-key", "head.key")
+        wary = self.actor("wary", "--tls-authority", "other.pem")
+        wary.wait_for(r"cannot reach localhost:\d+: .*certificate.*; trying again")
+        self.actor("sure", "--tls-authority", "head.pem").wait_for("leased environments 0 to 7")
+        time.sleep(3.0)  # in which it has tried again
+        self.assertEqual(wary.text().count("\n"), 1, wary.text())
+        self.check_ends_soon(wary, signal.SIGTERM, 128 + signal.SIGTERM)
+
     def test_actors_rest_while_the_learner_is_away(self):
         learner = self.learner("learner", 0, "--target-return", "1000")
         actor = self.actor("actor")
@@ -166,11 +220,11 @@ class Cluster(unittest.TestCase):
     def test_who_is_refused_says_why_in_one_line(self):
         self.learner()
         refused = self.actor("refused", token="another token of enough bytes")
-        self.assertEqual(refused.code(), 1)
+        self.assertEqual(refused.code(), 2)
         self.assertEqual(refused.text().count("\n"), 2, refused.text())
         self.assertTrue(refused.find("error: the token is not the server's"))
         without = self.actor("without", token=None)
-        self.assertEqual(without.code(), 1)
+        self.assertEqual(without.code(), 2)
         self.assertTrue(without.find("error: this server wants a token, and the client has none"))
         taken = self.start("taken", "--role", "learner", "--listen", f"127.0.0.1:{self.port}", "--output", "")
         self.assertEqual(taken.code(), 1)

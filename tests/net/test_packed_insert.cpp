@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <troop/core/random.hpp>
@@ -16,6 +15,7 @@
 #include <troop/net/detail/packed_insert.hpp>
 #include <troop/net/server.hpp>
 
+#include "net_clients.hpp"
 #include "net_records.hpp"
 #include "proxy.hpp"
 #include "raw_client.hpp"
@@ -33,22 +33,15 @@ namespace {
 constexpr PayloadCodec kCodecs[] = {PayloadCodec::lz4, PayloadCodec::zstd};
 constexpr std::size_t kHead = net::InsertPayload::kHeadBytes;
 
-const RecordLayout& layout() {
-  return RecordLayout::of<NumberedItem>();
-}
-
 net::ServerOptions quick_server() {
   return {.handshake_deadline = 5s, .heartbeat = 50ms, .idle_deadline = 2s, .log = nullptr};
 }
 
 net::ClientOptions quick_client(std::uint16_t port, PayloadCodec codec) {
-  return {.connect = "127.0.0.1:" + std::to_string(port),
-          .compression = codec,
-          .connect_deadline = 2s,
-          .min_backoff = 1ms,
-          .max_backoff = 8ms,
-          .seed = 1,
-          .log = nullptr};
+  auto options = client_to(port);
+  options.compression = codec;
+  options.connect_deadline = 2s;
+  return options;
 }
 
 std::vector<std::byte> batch(std::uint64_t sequence, std::uint32_t first, std::size_t count) {
@@ -85,11 +78,6 @@ struct PackingClient : RawClient {
   }
   std::uint32_t agreed;
 };
-
-Outcome send(net::Client& client, std::uint32_t id, std::size_t first, std::size_t count) {
-  const auto items = numbered(id, static_cast<std::uint32_t>(first), count);
-  return client.insert(view(items), priorities_of(items), Deadline::after(30s));
-}
 
 }  // namespace
 

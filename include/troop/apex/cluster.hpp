@@ -37,6 +37,12 @@
 
 namespace troop::apex {
 
+/// The learner refused this process for good before it had done anything: a wrong token, say.
+class NotAdmitted : public Error {
+ public:
+  using Error::Error;
+};
+
 namespace detail {
 
 inline net::Token token_of(const ClusterOptions& options) {
@@ -78,10 +84,11 @@ inline net::LeaseOptions lease_options(const Options& options) {
   return {.planned = planned_of(options), .duration = std::chrono::duration_cast<Clock::duration>(seconds)};
 }
 
-/// `max_outbox_bytes` is small on purpose: what lies in an outbox while the learner holds the actors back grows
-/// old, and old experience harms the learning. It is room for eight batches of each actor.
 inline net::ClientOptions client_options(const Options& options, std::size_t record_bytes) {
   const std::size_t batch_bytes = net::InsertPayload::bytes(options.actor.batch_size, record_bytes) + 64;
+  const std::size_t outbox_bytes = options.cluster.outbox_bytes != 0
+                                       ? options.cluster.outbox_bytes
+                                       : std::max<std::size_t>(4096, 8 * options.num_actors * batch_bytes);
   char host[64] = "";
   ::gethostname(host, sizeof host - 1);
   return {.connect = options.cluster.connect,
@@ -91,16 +98,22 @@ inline net::ClientOptions client_options(const Options& options, std::size_t rec
           .name = std::string(host) + ":" + std::to_string(::getpid()),
           .float16_parameters = options.cluster.float16_parameters,
           .compression = options.cluster.compression,
-          .max_outbox_bytes = std::max<std::size_t>(4096, 8 * options.num_actors * batch_bytes),
+          .max_outbox_bytes = outbox_bytes,
+          .when_full = options.cluster.drop_oldest ? net::FullPolicy::drop_oldest : net::FullPolicy::block,
           .log = log_of(options)};
 }
 
 /// How long anything in a client's process waits before it looks whether it has been told to end.
 inline constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
 
-/// Whether the server has said that this run is over.
-inline bool says_finished(const net::RefusedError& error) noexcept {
-  return error.code() == net::RefusalCode::finished;
+/// What a refusal means for this process: 0, if the learner has finished; else it throws.
+inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) {
+  if (error.code() == net::RefusalCode::finished) {
+    if (!quiet) std::printf("the run is finished\n");
+    return 0;
+  }
+  if (!was_working) throw NotAdmitted(error.what());
+  throw net::RefusedError(error);
 }
 
 inline int exit_code(const StopSignal& signal) {
@@ -113,8 +126,8 @@ inline int exit_code(const StopSignal& signal) {
 /// fetches parameters, until the learner has finished or a signal comes. While the learner is away the actors
 /// stand still; they go on by themselves with whichever learner is there next.
 ///
-/// Returns 0 when the learner has finished, or 128 + n for signal n. Throws RefusedError when the learner
-/// refuses this process for good.
+/// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
+/// refuses this process for good before it has begun, RefusedError when it does so later.
 template <env::Environment Environment, class Make>
 int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
@@ -125,17 +138,18 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   using Environments = env::VectorEnvironment<Environment>;
   using Actor = agent::Actor<Environments, nn::EigenNetwork, net::Client, net::Client>;
   std::vector<std::unique_ptr<Actor>> actors;
-  std::uint64_t steps = 0;
   try {
     std::optional<net::Leased> lease;
     while (!lease && signal.received() == 0)
       lease = client.lease(static_cast<std::uint32_t>(detail::environments_of(options)),
                            Deadline::after(detail::kSlice));
     if (!lease) return detail::exit_code(signal);
-    if (!options.quiet)
+    if (!options.quiet) {
       std::printf("leased environments %llu to %llu of %llu\n", static_cast<unsigned long long>(lease->first),
                   static_cast<unsigned long long>(lease->first + detail::environments_of(options) - 1),
                   static_cast<unsigned long long>(lease->planned));
+      std::fflush(stdout);
+    }
 
     // The ticket is in the seed, so that nobody repeats the episodes of who had these places before.
     const std::uint64_t seed = Random(options.seed, "lease", lease->ticket)();
@@ -173,16 +187,19 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       if (!options.quiet && seconds - last_line >= 10.0) {
         last_line = seconds;
         double mean_return = 0.0;
-        steps = 0;
+        std::uint64_t steps = 0;
         for (const auto& actor : actors) {
           steps += actor->statistics().steps;
           mean_return += actor->statistics().mean_return / static_cast<double>(actors.size());
         }
-        std::printf("%6.0fs  %llu steps  eps %.4f-%.2f  return %s  parameters %llu  %s\n", seconds,
+        std::printf("%6.0fs  %llu steps  eps %.4f-%.2f  return %s  parameters %llu  %s%s\n", seconds,
                     static_cast<unsigned long long>(steps), actors.back()->epsilons().back(),
                     actors.front()->epsilons().front(), return_text(mean_return).c_str(),
                     static_cast<unsigned long long>(connection.parameter_version),
-                    connection.is_connected ? "connected" : "not connected");
+                    connection.is_connected ? "connected" : "not connected",
+                    connection.dropped_items == 0
+                        ? ""
+                        : ("  dropped " + std::to_string(connection.dropped_items)).c_str());
         std::fflush(stdout);
       }
       std::this_thread::sleep_for(detail::kSlice);
@@ -192,18 +209,19 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
     if (client.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
       std::fprintf(stderr, "the learner did not take the last items in time: they are lost\n");
   } catch (const net::RefusedError& error) {
-    if (!detail::says_finished(error)) throw;
-    if (!options.quiet) std::printf("the run is finished\n");
-    return 0;
+    return detail::end_of(error, !actors.empty(), options.quiet);
   }
   return detail::exit_code(signal);
 }
 
 /// A process that plays the learner's newest parameters greedily, again and again, and prints a line for each
-/// evaluation, until the learner has finished or a signal comes. Returns and throws as `act` does.
+/// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws
+/// as `act` does, and 0 when the time is over.
 template <env::Environment Environment, class Make>
 int evaluate_newest(const Options& options, const nn::Network& network, const Make& make,
                     const StopSignal& signal) {
+  const Clock::time_point start = Clock::now();
+  const auto is_over = [&] { return signal.received() != 0 || seconds_since(start) >= options.max_seconds; };
   net::Client client(detail::client_options(options, 0));
   env::VectorEnvironment<Environment> environments(
       {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
@@ -211,21 +229,19 @@ int evaluate_newest(const Options& options, const nn::Network& network, const Ma
   std::uint64_t version = 0;
   std::vector<float> parameters;
   try {
-    while (signal.received() == 0) {
+    while (!is_over()) {
       if (client.await_parameters(version, Deadline::after(detail::kSlice)) != Outcome::ok) continue;
       client.fetch(version, parameters);
       evaluator.network().set_parameters(parameters);
-      const agent::EvaluationResult played = evaluator.evaluate(1, [&] { return signal.received() != 0; });
-      if (signal.received() != 0) break;
+      const agent::EvaluationResult played = evaluator.evaluate(1, is_over);
+      if (played.returns.size() < options.evaluation_episodes) break;  // stopped half-way
       std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s\n",
                   static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
                   played.returns.size(), return_text(played.deviation()).c_str());
       std::fflush(stdout);
     }
   } catch (const net::RefusedError& error) {
-    if (!detail::says_finished(error)) throw;
-    if (!options.quiet) std::printf("the run is finished\n");
-    return 0;
+    return detail::end_of(error, version != 0, options.quiet);
   }
   return detail::exit_code(signal);
 }

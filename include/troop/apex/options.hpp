@@ -55,7 +55,11 @@ struct ClusterOptions {
   double lease_seconds = 30.0;      ///< how long a crashed actor's place is kept for it
   bool float16_parameters = false;  ///< actors and evaluators fetch parameters in half the bytes
   net::PayloadCodec compression = net::PayloadCodec::none;  ///< of the batches that an actor sends
-  bool tls = false;  ///< actors and evaluators: TLS, with the authorities that the system trusts
+  /// Of an actor process, in bytes; 0: room for eight batches of each of its threads. What lies in an outbox
+  /// while the learner holds the actors back grows old, and old experience harms the learning.
+  std::size_t outbox_bytes = 0;
+  bool drop_oldest = false;  ///< an actor whose outbox is full drops its oldest batches instead of waiting
+  bool tls = false;          ///< actors and evaluators: TLS, with the authorities that the system trusts
   std::string tls_certificate = {}, tls_key = {}, tls_authority = {},
               tls_server_name = {};  ///< PEM files; a name
 };
@@ -179,6 +183,10 @@ class OptionTable {
             {"lz4", net::PayloadCodec::lz4},
             {"zstd", net::PayloadCodec::zstd}},
            "of the batches that an actor sends");
+    number("outbox_bytes", o.cluster.outbox_bytes,
+           "of an actor process (0: eight batches of each of its threads)");
+    choice("when_full", o.cluster.drop_oldest, {{"block", false}, {"drop-oldest", true}},
+           "what an actor does whose outbox is full");
     flag("tls", o.cluster.tls, "connect by TLS, trusting what the system trusts");
     text("tls_certificate", o.cluster.tls_certificate, "this process's certificate, PEM");
     text("tls_key", o.cluster.tls_key, "its private key, PEM");
@@ -423,6 +431,10 @@ inline void validate(const ClusterOptions& o) {
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
   require_between("lease_seconds", o.lease_seconds, 0.0, 86400.0);
+  require(o.outbox_bytes == 0 || o.role == Role::actor, "outbox_bytes", o.outbox_bytes, "0 with " + role);
+  require(o.outbox_bytes == 0 || (o.outbox_bytes >= 4096 && o.outbox_bytes <= (std::size_t{1} << 46)),
+          "outbox_bytes", o.outbox_bytes, "0, or an integer from 4096 to 2^46");
+  require(!o.drop_oldest || o.role == Role::actor, "when_full", quoted("drop-oldest"), "block with " + role);
   require(o.tls_certificate.empty() == o.tls_key.empty(), o.tls_key.empty() ? "tls_key" : "tls_certificate",
           quoted(""), "a file, for certificate and key go together");
   require(o.tls_authority.empty() || o.role != Role::all, "tls_authority", quoted(o.tls_authority),

@@ -184,7 +184,9 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 
   // The replay and the learner.
   PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
-  RateLimiter limiter(options.rate);
+  RateLimiterOptions rate = options.rate;
+  if (options.quiet) rate.report = {};
+  RateLimiter limiter(rate);
   net::ParameterServer parameters;
   nn::TrainOptions train_options = options.train;
   train_options.num_threads = detail::useful_threads(options.train.num_threads);
@@ -204,7 +206,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     agent::ActorOptions actor_options = options.actor;
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
-    actor_options.num_environments = options.num_actors * options.environments_per_actor;
+    actor_options.num_environments = detail::planned_of(options);
     Environments environments({.count = options.environments_per_actor,
                                .seed = options.seed,
                                .first_index = actor_options.first_index},
@@ -250,6 +252,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
       const net::ServerStatistics statistics = server->statistics();
       line.environment_steps = statistics.items;  // every step gives one item
       line.clients = statistics.connections;
+      line.policy_lag = statistics.mean_policy_lag;
     }
     for (const auto& actor : actors) line.environment_steps += actor->statistics().steps;
     if (result.episodes > 0) line.greedy_return = result.mean_return;
@@ -406,6 +409,9 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
+  } catch (const NotAdmitted& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s\n", error.what());
