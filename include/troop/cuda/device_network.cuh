@@ -178,9 +178,6 @@ struct DevicePlan {
   std::size_t flat_ = 0;
 };
 
-/// Something to put on a stream.
-using Work = std::function<void(cudaStream_t)>;
-
 inline void run(const std::vector<Work>& works, cudaStream_t stream) {
   for (const Work& work : works) work(stream);
 }
@@ -366,8 +363,6 @@ class DeviceNetwork final : public detail::Backend {
   }
 
  private:
-  using Work = detail::Work;
-
   static constexpr std::size_t kSlots = 2, kReportBytes = 256;
 
   // The outputs of all layers for one batch.
@@ -554,14 +549,10 @@ class DeviceNetwork final : public detail::Backend {
     };
   }
 
-  static Work planned(PlannedWork work, unsigned branch) {
-    return [work = std::move(work), branch](cudaStream_t stream) { work(stream, branch); };
-  }
-
   // y = x W^T + b, in rows of `x_stride`.
   Work linear(const float* parameters, const detail::DeviceLayer& layer, const float* x, std::size_t x_stride,
-              float* y, std::size_t rows, unsigned branch) {
-    return planned(library_.plan(MatrixProduct{.a = x,
+              float* y, std::size_t rows, std::size_t branch) {
+    return library_.plan(MatrixProduct{.a = x,
                                                .a_stride = x_stride,
                                                .b = parameters + layer.weight,
                                                .b_stride = layer.in,
@@ -572,7 +563,7 @@ class DeviceNetwork final : public detail::Backend {
                                                .columns = layer.out,
                                                .depth = layer.in,
                                                .bias = parameters + layer.bias,
-                                               .relu = layer.relu}),
+                                               .relu = layer.relu},
                    branch);
   }
 
@@ -590,7 +581,7 @@ class DeviceNetwork final : public detail::Backend {
   }
 
   std::vector<Work> forward(const float* parameters, float* x, std::size_t rows, const Activations& a,
-                            unsigned branch) {
+                            std::size_t branch) {
     std::vector<Work> works;
     for (std::size_t i = 0; i < plan_.body.size(); ++i) {
       const detail::DeviceLayer& layer = plan_.body[i];
@@ -598,9 +589,9 @@ class DeviceNetwork final : public detail::Backend {
       if (!layer.conv) {
         works.push_back(linear(parameters, layer, x, layer.in, y, rows, branch));
       } else {
-        works.push_back(planned(library_.plan(convolution(ConvolutionKind::forward, layer, rows, x,
-                                                          const_cast<float*>(parameters) + layer.weight, y)),
-                                branch));
+        works.push_back(library_.plan(convolution(ConvolutionKind::forward, layer, rows, x,
+                                                  const_cast<float*>(parameters) + layer.weight, y),
+                                      branch));
         const auto kernel = layer.relu ? add_bias<true> : add_bias<false>;
         const float* const bias = parameters + layer.bias;
         works.push_back([=, grid = blocks(rows * layer.out), all = layer.rows(rows),
@@ -637,7 +628,7 @@ class DeviceNetwork final : public detail::Backend {
   // dW = dy^T x, on the side branch.
   Work weight_gradient(const detail::DeviceLayer& layer, const float* x, std::size_t x_stride,
                        const float* dy, std::size_t rows) {
-    return planned(library_.plan(MatrixProduct{.a = dy,
+    return library_.plan(MatrixProduct{.a = dy,
                                                .a_stride = layer.out,
                                                .transpose_a = true,
                                                .b = x,
@@ -646,14 +637,14 @@ class DeviceNetwork final : public detail::Backend {
                                                .c_stride = layer.in,
                                                .rows = layer.out,
                                                .columns = layer.in,
-                                               .depth = rows}),
+                                               .depth = rows},
                    1);
   }
 
   // dx = dy W, or dx += dy W, on the main branch.
   Work input_gradient(const detail::DeviceLayer& layer, const float* dy, float* dx, std::size_t dx_stride,
                       std::size_t rows, bool accumulate) {
-    return planned(library_.plan(MatrixProduct{.a = dy,
+    return library_.plan(MatrixProduct{.a = dy,
                                                .a_stride = layer.out,
                                                .b = online_.data() + layer.weight,
                                                .b_stride = layer.in,
@@ -662,7 +653,7 @@ class DeviceNetwork final : public detail::Backend {
                                                .rows = rows,
                                                .columns = layer.in,
                                                .depth = layer.out,
-                                               .accumulate = accumulate}),
+                                               .accumulate = accumulate},
                    0);
   }
 
@@ -713,12 +704,12 @@ class DeviceNetwork final : public detail::Backend {
       works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step));
       if (layer.conv) {
         float* const filter = training().gradient.data() + layer.weight;
-        works.push_back(aside(planned(
-            library_.plan(convolution(ConvolutionKind::filter_gradient, layer, rows, in, filter, dy)), 1)));
+        works.push_back(aside(library_.plan(
+            convolution(ConvolutionKind::filter_gradient, layer, rows, in, filter, dy), 1)));
         if (dx != nullptr)
-          works.push_back(planned(library_.plan(convolution(ConvolutionKind::image_gradient, layer, rows, dx,
-                                                            online_.data() + layer.weight, dy)),
-                                  0));
+          works.push_back(library_.plan(convolution(ConvolutionKind::image_gradient, layer, rows, dx,
+                                                    online_.data() + layer.weight, dy),
+                                        0));
       } else {
         works.push_back(aside(weight_gradient(layer, in, layer.in, dy, rows)));
         if (dx != nullptr) works.push_back(input_gradient(layer, dy, dx, layer.in, rows, false));

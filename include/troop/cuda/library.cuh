@@ -61,15 +61,17 @@ struct Convolution {
   float *image = nullptr, *filter = nullptr, *output = nullptr;
 };
 
-/// Work that was planned once, outside a capture, and may then be put on a stream, inside a capture too, again
-/// and again: it neither allocates nor waits. Two branches, 0 and 1, may run at the same time. Must outlive the
-/// graphs that it was captured into.
-using PlannedWork = std::function<void(cudaStream_t stream, unsigned branch)>;
+/// Something to put on a stream, inside a capture too, again and again: it neither allocates nor waits. Must
+/// outlive the graphs that it was captured into.
+using Work = std::function<void(cudaStream_t)>;
 
+/// `plan` prepares work of one of two branches, 0 and 1, which may run at the same time. It is called outside a
+/// capture, may try things out, and may overwrite what the work writes.
 template <class T>
-concept Library = requires(T& library, const MatrixProduct& product, const Convolution& convolution) {
-  { library.plan(product) } -> std::same_as<PlannedWork>;
-  { library.plan(convolution) } -> std::same_as<PlannedWork>;
+concept Library = requires(T& library, const MatrixProduct& product, const Convolution& convolution,
+                           std::size_t branch) {
+  { library.plan(product, branch) } -> std::same_as<Work>;
+  { library.plan(convolution, branch) } -> std::same_as<Work>;
 };
 
 }  // namespace troop::cuda

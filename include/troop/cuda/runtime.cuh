@@ -17,10 +17,10 @@ namespace troop::cuda {
 
 namespace detail {
 
-[[noreturn]] inline void throw_cuda_error(cudaError_t code, const std::string& call,
-                                          const std::string& sizes) {
-  std::string sentence = "CUDA: " + call + " failed with code " + std::to_string(static_cast<int>(code)) +
-                         " (" + cudaGetErrorName(code) + ": " + cudaGetErrorString(code) + ")";
+[[noreturn]] inline void throw_call_error(const std::string& call, int code, const std::string& name,
+                                          const std::string& text, const std::string& sizes) {
+  std::string sentence =
+      call + " failed with code " + std::to_string(code) + " (" + name + ": " + text + ")";
   if (!sizes.empty()) sentence += "; " + sizes;
   throw Error(sentence);
 }
@@ -31,7 +31,8 @@ namespace detail {
 inline void check(cudaError_t code, const char* call, const std::string& sizes = {}) {
   if (code == cudaSuccess) return;
   cudaGetLastError();  // so that the next call does not report it again, unless it is there to stay
-  detail::throw_cuda_error(code, call, sizes);
+  detail::throw_call_error("CUDA: " + std::string(call), static_cast<int>(code), cudaGetErrorName(code),
+                           cudaGetErrorString(code), sizes);
 }
 
 /// As `check` for calls in hot loops, whose sizes are put into words only when there is an error.
@@ -102,8 +103,8 @@ using DeviceMemory = Memory<T, true>;
 template <class T>
 using PinnedMemory = Memory<T, false>;
 
-/// Owner of a handle of the runtime.
-template <class Handle, cudaError_t (*kDestroy)(Handle)>
+/// Owner of a handle of the runtime or a library.
+template <class Handle, auto kDestroy>
 class Owner {
  public:
   Owner() = default;

@@ -19,15 +19,15 @@ class EigenLibrary {
  public:
   EigenLibrary(const troop::cuda::DeviceOptions&, cudaStream_t) {}
 
-  troop::cuda::PlannedWork plan(const troop::cuda::MatrixProduct& product) {
+  troop::cuda::Work plan(const troop::cuda::MatrixProduct& product, std::size_t) {
     if (product.relu && product.bias == nullptr) throw troop::Error("a product with ReLU needs a bias");
-    return [product](cudaStream_t stream, unsigned) {
+    return [product](cudaStream_t stream) {
       detail::enqueue(stream, [product] { multiply(product); });
     };
   }
 
-  troop::cuda::PlannedWork plan(const troop::cuda::Convolution& convolution) {
-    return [convolution](cudaStream_t stream, unsigned) {
+  troop::cuda::Work plan(const troop::cuda::Convolution& convolution, std::size_t) {
+    return [convolution](cudaStream_t stream) {
       detail::enqueue(stream, [convolution] { convolve(convolution); });
     };
   }
