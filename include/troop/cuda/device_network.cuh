@@ -553,18 +553,18 @@ class DeviceNetwork final : public detail::Backend {
   Work linear(const float* parameters, const detail::DeviceLayer& layer, const float* x, std::size_t x_stride,
               float* y, std::size_t rows, std::size_t branch) {
     return library_.plan(MatrixProduct{.a = x,
-                                               .a_stride = x_stride,
-                                               .b = parameters + layer.weight,
-                                               .b_stride = layer.in,
-                                               .transpose_b = true,
-                                               .c = y,
-                                               .c_stride = layer.out,
-                                               .rows = rows,
-                                               .columns = layer.out,
-                                               .depth = layer.in,
-                                               .bias = parameters + layer.bias,
-                                               .relu = layer.relu},
-                   branch);
+                                       .a_stride = x_stride,
+                                       .b = parameters + layer.weight,
+                                       .b_stride = layer.in,
+                                       .transpose_b = true,
+                                       .c = y,
+                                       .c_stride = layer.out,
+                                       .rows = rows,
+                                       .columns = layer.out,
+                                       .depth = layer.in,
+                                       .bias = parameters + layer.bias,
+                                       .relu = layer.relu},
+                         branch);
   }
 
   // What value and advantage read: the last activation or the two halves of it.
@@ -629,32 +629,32 @@ class DeviceNetwork final : public detail::Backend {
   Work weight_gradient(const detail::DeviceLayer& layer, const float* x, std::size_t x_stride,
                        const float* dy, std::size_t rows) {
     return library_.plan(MatrixProduct{.a = dy,
-                                               .a_stride = layer.out,
-                                               .transpose_a = true,
-                                               .b = x,
-                                               .b_stride = x_stride,
-                                               .c = training().gradient.data() + layer.weight,
-                                               .c_stride = layer.in,
-                                               .rows = layer.out,
-                                               .columns = layer.in,
-                                               .depth = rows},
-                   1);
+                                       .a_stride = layer.out,
+                                       .transpose_a = true,
+                                       .b = x,
+                                       .b_stride = x_stride,
+                                       .c = training().gradient.data() + layer.weight,
+                                       .c_stride = layer.in,
+                                       .rows = layer.out,
+                                       .columns = layer.in,
+                                       .depth = rows},
+                         1);
   }
 
   // dx = dy W, or dx += dy W, on the main branch.
   Work input_gradient(const detail::DeviceLayer& layer, const float* dy, float* dx, std::size_t dx_stride,
                       std::size_t rows, bool accumulate) {
     return library_.plan(MatrixProduct{.a = dy,
-                                               .a_stride = layer.out,
-                                               .b = online_.data() + layer.weight,
-                                               .b_stride = layer.in,
-                                               .c = dx,
-                                               .c_stride = dx_stride,
-                                               .rows = rows,
-                                               .columns = layer.in,
-                                               .depth = layer.out,
-                                               .accumulate = accumulate},
-                   0);
+                                       .a_stride = layer.out,
+                                       .b = online_.data() + layer.weight,
+                                       .b_stride = layer.in,
+                                       .c = dx,
+                                       .c_stride = dx_stride,
+                                       .rows = rows,
+                                       .columns = layer.in,
+                                       .depth = layer.out,
+                                       .accumulate = accumulate},
+                         0);
   }
 
   // The ReLU's mask on dy, in place, and the bias's gradient.
@@ -704,8 +704,8 @@ class DeviceNetwork final : public detail::Backend {
       works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step));
       if (layer.conv) {
         float* const filter = training().gradient.data() + layer.weight;
-        works.push_back(aside(library_.plan(
-            convolution(ConvolutionKind::filter_gradient, layer, rows, in, filter, dy), 1)));
+        works.push_back(aside(
+            library_.plan(convolution(ConvolutionKind::filter_gradient, layer, rows, in, filter, dy), 1)));
         if (dx != nullptr)
           works.push_back(library_.plan(convolution(ConvolutionKind::image_gradient, layer, rows, dx,
                                                     online_.data() + layer.weight, dy),
@@ -790,8 +790,8 @@ class DeviceNetwork final : public detail::Backend {
     Training& t = training();
     step_.reset();
     const std::size_t inputs = network_.num_inputs(), actions = plan_.num_actions;
-    const Columns columns(rows, checked_bytes("observations", 2 * rows, inputs * sizeof(float)) / (2 * rows) /
-                                    sizeof(float) * size_of(dtype));
+    checked_bytes("observations", 2 * rows, inputs * sizeof(float));  // the largest of them all
+    const Columns columns(rows, inputs * size_of(dtype));
     auto made = std::make_unique<Step>();
     made->rows = rows;
     made->dtype = dtype;

@@ -75,14 +75,23 @@ class CudnnDescriptor {
 
 using SharedDescriptor = std::shared_ptr<CudnnDescriptor>;
 
+/// Of a pointer, in bytes, up to 256.
+inline std::uint32_t alignment_of(const void* pointer) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
+}
+
 /// A tensor of float32 whose dimensions are named in cuDNN's order (N, C, H, W) and lie with C innermost.
-inline SharedDescriptor make_tensor(int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
+inline SharedDescriptor make_tensor(int64_t id, const float* data, std::size_t images, std::size_t channels,
+                                    std::size_t height, std::size_t width) {
+  const auto n = static_cast<int64_t>(images), c = static_cast<int64_t>(channels),
+             h = static_cast<int64_t>(height), w = static_cast<int64_t>(width);
   auto made = std::make_shared<CudnnDescriptor>(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   made->set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
   made->set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::vector<int64_t>{n, c, h, w});
   made->set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::vector<int64_t>{h * w * c, 1, w * c, c});
   made->set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, std::vector<int64_t>{id});
-  made->set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::vector<int64_t>{16});
+  made->set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::vector<int64_t>{alignment_of(data)});
   check(made->finalize(), "cudnnBackendFinalize",
         "tensor of " + std::to_string(n) + " x " + std::to_string(c) + " x " + std::to_string(h) + " x " +
             std::to_string(w));
@@ -94,15 +103,14 @@ inline constexpr int64_t kImageId = 1, kFilterId = 2, kOutputId = 3;
 /// The operation of a Convolution.
 inline SharedDescriptor make_convolution(const Convolution& convolution) {
   const ConvolutionShape& s = convolution.shape;
-  const auto size = [](std::size_t value) { return static_cast<int64_t>(value); };
+  const auto stride = static_cast<int64_t>(s.stride);
   auto shape = std::make_shared<CudnnDescriptor>(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   shape->set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
   shape->set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
              std::vector{CUDNN_CROSS_CORRELATION});
   shape->set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, std::vector<int64_t>{2});
   shape->set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, std::vector<int64_t>{1, 1});
-  shape->set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64,
-             std::vector<int64_t>{size(s.stride), size(s.stride)});
+  shape->set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, std::vector<int64_t>{stride, stride});
   shape->set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, std::vector<int64_t>{0, 0});
   shape->set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, std::vector<int64_t>{0, 0});
   check(shape->finalize(), "cudnnBackendFinalize", s.sizes());
@@ -111,38 +119,37 @@ inline SharedDescriptor make_convolution(const Convolution& convolution) {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t conv, image, filter, output, alpha, beta;
   };
-  const Names names =
-      convolution.kind == ConvolutionKind::forward
-          ? Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA}
-      : convolution.kind == ConvolutionKind::image_gradient
-          ? Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA}
-          : Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  const Names names = convolution.kind == ConvolutionKind::forward
+                          ? Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA}
+                      : convolution.kind == ConvolutionKind::image_gradient
+                          ? Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA}
+                          : Names{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
   auto operation = std::make_shared<CudnnDescriptor>(names.type);
   operation->set(names.conv, shape);
   operation->set(names.image,
-                 make_tensor(kImageId, size(s.batch), size(s.channels), size(s.height), size(s.width)));
-  operation->set(names.filter, make_tensor(kFilterId, size(s.filters), size(s.channels), size(s.kernel),
-                                           size(s.kernel)));
-  operation->set(names.output, make_tensor(kOutputId, size(s.batch), size(s.filters), size(s.out_height),
-                                           size(s.out_width)));
+                 make_tensor(kImageId, convolution.image, s.batch, s.channels, s.height, s.width));
+  operation->set(names.filter,
+                 make_tensor(kFilterId, convolution.filter, s.filters, s.channels, s.kernel, s.kernel));
+  operation->set(names.output,
+                 make_tensor(kOutputId, convolution.output, s.batch, s.filters, s.out_height, s.out_width));
   operation->set(names.alpha, CUDNN_TYPE_FLOAT, std::vector{1.0f});
   operation->set(names.beta, CUDNN_TYPE_FLOAT, std::vector{0.0f});
   check(operation->finalize(), "cudnnBackendFinalize", s.sizes());
@@ -187,10 +194,10 @@ class NvidiaLibrary {
 
   Work plan(const MatrixProduct& product, std::size_t branch) {
     std::vector<Work> candidates = products_of(product, branch, product.bias != nullptr);
-    if (!candidates.empty()) return fastest(std::move(candidates), product.sizes());
+    if (!candidates.empty()) return fastest(candidates, product.sizes());
     // No algorithm with this epilogue: the bias takes a launch of its own.
     if (product.bias != nullptr) candidates = products_of(product, branch, false);
-    Work plain = fastest(std::move(candidates), product.sizes());
+    Work plain = fastest(candidates, product.sizes());
     if (product.bias == nullptr) return plain;
     const auto kernel = product.relu ? add_bias<true> : add_bias<false>;
     return [=](cudaStream_t stream) {
@@ -258,24 +265,23 @@ class NvidiaLibrary {
             "cublasLtMatmulPreferenceSetAttribute", p.sizes());
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, detail::alignment_of(p.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, detail::alignment_of(p.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, detail::alignment_of(p.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, detail::alignment_of(p.c));
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         products_.get(), &plan.product, &plan.a, &plan.b, &plan.c, &plan.c, &preference,
         options_.deterministic ? 1 : kCandidates, results.data(), &count);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
-      check(status, "cublasLtMatmulAlgoGetHeuristic", p.sizes());
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic", p.sizes());
 
     std::vector<Work> works;
     for (int i = 0; i < count; ++i) {
       if (results[static_cast<std::size_t>(i)].state != CUBLAS_STATUS_SUCCESS) continue;
       plan.algorithm = results[static_cast<std::size_t>(i)].algo;
-      works.push_back([plan = std::make_shared<Plan>(plan), p, handle = products_.get(), workspace = branches_.at(branch).workspace.data()](
-                          cudaStream_t stream) {
+      works.push_back([plan = std::make_shared<Plan>(plan), p, handle = products_.get(),
+                       workspace = branches_.at(branch).workspace.data()](cudaStream_t stream) {
         const float one = 1.0f, added = p.accumulate ? 1.0f : 0.0f;
         const cublasStatus_t code =
             cublasLtMatmul(handle, &plan->product, &one, p.b, &plan->a, p.a, &plan->b, &added, p.c, &plan->c,
@@ -290,11 +296,6 @@ class NvidiaLibrary {
     return options_.precision == Precision::fp32   ? CUBLAS_COMPUTE_32F
            : options_.precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                    : CUBLAS_COMPUTE_32F_FAST_16BF;
-  }
-
-  static std::uint32_t alignment(const void* pointer) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
   }
 
   /// The ways that cuDNN proposes and that are allowed, the best guess first.
@@ -369,28 +370,33 @@ class NvidiaLibrary {
     });
   }
 
-  /// Measures the candidates where there are several; the first try of each, which may load code, does not
-  /// count.
-  Work fastest(std::vector<Work> candidates, const std::string& sizes) {
-    if (candidates.empty()) throw Error("CUDA: no algorithm for the " + sizes);
-    if (candidates.size() == 1) return std::move(candidates.front());
+  /// Measures the candidates where there are several. Each runs once before: that loads its code, which a capture
+  /// could not wait for, and shows those that do not work after all.
+  Work fastest(const std::vector<Work>& candidates, const std::string& sizes) {
     constexpr int kRuns = 5;
-    std::size_t best = 0;
+    const Work* best = nullptr;
     float least = std::numeric_limits<float>::infinity();
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-      candidates[i](stream_);
+    std::string reason = "none is proposed";
+    for (const Work& candidate : candidates) {
+      try {
+        candidate(stream_);
+      } catch (const Error& error) {
+        reason = error.what();
+        continue;
+      }
       check(cudaEventRecord(before_.get(), stream_), "cudaEventRecord");
-      for (int run = 0; run < kRuns; ++run) candidates[i](stream_);
+      for (int run = 0; run < kRuns; ++run) candidate(stream_);
       check(cudaEventRecord(after_.get(), stream_), "cudaEventRecord");
       check(cudaEventSynchronize(after_.get()), "cudaEventSynchronize", sizes);
       float milliseconds = 0.0f;
       check(cudaEventElapsedTime(&milliseconds, before_.get(), after_.get()), "cudaEventElapsedTime");
       if (milliseconds < least) {
         least = milliseconds;
-        best = i;
+        best = &candidate;
       }
     }
-    return std::move(candidates[best]);
+    if (best == nullptr) throw Error("CUDA: no algorithm for the " + sizes + ": " + reason);
+    return *best;
   }
 
   DeviceOptions options_;

@@ -19,8 +19,7 @@ namespace detail {
 
 [[noreturn]] inline void throw_call_error(const std::string& call, int code, const std::string& name,
                                           const std::string& text, const std::string& sizes) {
-  std::string sentence =
-      call + " failed with code " + std::to_string(code) + " (" + name + ": " + text + ")";
+  std::string sentence = call + " failed with code " + std::to_string(code) + " (" + name + ": " + text + ")";
   if (!sizes.empty()) sentence += "; " + sizes;
   throw Error(sentence);
 }

@@ -49,7 +49,10 @@ inline constexpr unsigned kWarp = 32, kMaxThreads = 1024;
 namespace detail {
 
 inline std::string text(const uint3& at) {
-  return "(" + std::to_string(at.x) + "," + std::to_string(at.y) + "," + std::to_string(at.z) + ")";
+  std::string made("(");  // joined piece by piece: GCC 12 sees an overlap in "(" + ... (GCC bug 105329)
+  for (const unsigned part : {at.x, at.y, at.z}) made += std::to_string(part) + ",";
+  made.back() = ')';
+  return made;
 }
 
 /// The block that runs at the moment; there is one at a time.

@@ -21,9 +21,7 @@ class EigenLibrary {
 
   troop::cuda::Work plan(const troop::cuda::MatrixProduct& product, std::size_t) {
     if (product.relu && product.bias == nullptr) throw troop::Error("a product with ReLU needs a bias");
-    return [product](cudaStream_t stream) {
-      detail::enqueue(stream, [product] { multiply(product); });
-    };
+    return [product](cudaStream_t stream) { detail::enqueue(stream, [product] { multiply(product); }); };
   }
 
   troop::cuda::Work plan(const troop::cuda::Convolution& convolution, std::size_t) {
