@@ -14,7 +14,8 @@
 
 namespace troop::apex {
 
-/// `--device`: `auto` (the first GPU that can be used, or the CPU), `cpu`, `cuda` (the first GPU) or `cuda:N`.
+/// `--device`: `auto` (the first GPU that can be used, or the CPU), `cpu`, `cuda` (the first GPU) or
+/// `cuda:N`.
 struct Device {
   bool cpu = false, gpu = false;  ///< which are allowed
   std::size_t index = 0;          ///< of the GPU

@@ -1,4 +1,5 @@
-// The one translation unit that nvcc compiles: cuda::Network's inside with NVIDIA's libraries behind the seam.
+// The one translation unit that nvcc compiles: cuda::Network's inside with NVIDIA's libraries behind the
+// seam.
 #include <cstdint>
 #include <memory>
 #include <vector>

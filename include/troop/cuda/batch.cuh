@@ -37,8 +37,8 @@ struct StackedRows {
   }
 };
 
-/// Observations as stacks of frames that lie somewhere in `frames`; a frame of index -1 is black, as before an
-/// episode's start.
+/// Observations as stacks of frames that lie somewhere in `frames`; a frame of index -1 is black, as before
+/// an episode's start.
 struct FrameStacks {
   const std::uint8_t* frames;   ///< [frames, pixels]
   const std::int32_t* indices;  ///< [rows, channels]

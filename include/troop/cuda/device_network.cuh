@@ -95,8 +95,8 @@ struct DeviceLayer {
   std::size_t rows(std::size_t batch) const noexcept { return batch * (out / columns); }  // of `columns`
 };
 
-/// The layers of a network and where on the device every parameter of the flat span lies: each block begins at
-/// 256 bytes, filters have the channels last, and so have the weights of the layer behind a convolution.
+/// The layers of a network and where on the device every parameter of the flat span lies: each block begins
+/// at 256 bytes, filters have the channels last, and so have the weights of the layer behind a convolution.
 struct DevicePlan {
   static constexpr std::size_t kAlignment = 64;  // floats
 

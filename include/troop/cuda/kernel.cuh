@@ -1,6 +1,6 @@
 /// @file
-/// What all kernels share: shared memory, sums over a block, the last block of a grid, and the launch. Nothing
-/// here or in the other .cuh files includes Eigen, Cereal or Asio.
+/// What all kernels share: shared memory, sums over a block, the last block of a grid, and the launch.
+/// Nothing here or in the other .cuh files includes Eigen, Cereal or Asio.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
 /// @file
-/// The seam between the learner and the libraries that multiply: what it asks of them. Behind it stand cuBLASLt
-/// and cuDNN (nvidia_library.cuh), or, where the tests run the kernels on the host, Eigen.
+/// The seam between the learner and the libraries that multiply: what it asks of them. Behind it stand
+/// cuBLASLt and cuDNN (nvidia_library.cuh), or, where the tests run the kernels on the host, Eigen.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -65,8 +65,8 @@ struct Convolution {
 /// outlive the graphs that it was captured into.
 using Work = std::function<void(cudaStream_t)>;
 
-/// `plan` prepares work of one of two branches, 0 and 1, which may run at the same time. It is called outside a
-/// capture, may try things out, and may overwrite what the work writes.
+/// `plan` prepares work of one of two branches, 0 and 1, which may run at the same time. It is called outside
+/// a capture, may try things out, and may overwrite what the work writes.
 template <class T>
 concept Library = requires(T& library, const MatrixProduct& product, const Convolution& convolution,
                            std::size_t branch) {

@@ -1,6 +1,6 @@
 /// @file
-/// What stands behind the seam on a GPU: cuBLASLt with bias and ReLU in its epilogue, and convolutions of cuDNN's
-/// graph API. The only file, with backend.cu, that never runs without a GPU.
+/// What stands behind the seam on a GPU: cuBLASLt with bias and ReLU in its epilogue, and convolutions of
+/// cuDNN's graph API. The only file, with backend.cu, that never runs without a GPU.
 #pragma once
 
 #include <cublasLt.h>
@@ -174,9 +174,9 @@ inline std::vector<cudnnBackendNumericalNote_t> numerical_notes(const CudnnDescr
 
 }  // namespace detail
 
-/// A Library of cuBLASLt and cuDNN 9. Algorithms are chosen when work is planned: the fastest of a few measured
-/// ones, or with DeviceOptions::deterministic the first that the library proposes and that adds up in a fixed
-/// order.
+/// A Library of cuBLASLt and cuDNN 9. Algorithms are chosen when work is planned: the fastest of a few
+/// measured ones, or with DeviceOptions::deterministic the first that the library proposes and that adds up
+/// in a fixed order.
 class NvidiaLibrary {
  public:
   NvidiaLibrary(const DeviceOptions& options, cudaStream_t stream)
@@ -227,8 +227,8 @@ class NvidiaLibrary {
     return Event(event);
   }
 
-  /// All ways that cuBLASLt proposes, the best guess first. cuBLASLt counts columns first: what is a row-major C
-  /// = A B here is C^T = B^T A^T there.
+  /// All ways that cuBLASLt proposes, the best guess first. cuBLASLt counts columns first: what is a
+  /// row-major C = A B here is C^T = B^T A^T there.
   std::vector<Work> products_of(const MatrixProduct& p, std::size_t branch, bool with_bias) {
     struct Plan {
       cublasLtMatmulDescOpaque_t product;
@@ -370,8 +370,8 @@ class NvidiaLibrary {
     });
   }
 
-  /// Measures the candidates where there are several. Each runs once before: that loads its code, which a capture
-  /// could not wait for, and shows those that do not work after all.
+  /// Measures the candidates where there are several. Each runs once before: that loads its code, which a
+  /// capture could not wait for, and shows those that do not work after all.
   Work fastest(const std::vector<Work>& candidates, const std::string& sizes) {
     constexpr int kRuns = 5;
     const Work* best = nullptr;

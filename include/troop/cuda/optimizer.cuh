@@ -92,8 +92,8 @@ __global__ void prepare_update(const Real* gradient, std::size_t size, double* p
   report->num_skipped = state->num_skipped;
 }
 
-/// One step of nn::Optimizer (formulas there) over all parameters, unless `prepare_update` forbade it. `first`
-/// and `second` are the means: adam m, v; rmsprop s, a (`second` is not used without centring).
+/// One step of nn::Optimizer (formulas there) over all parameters, unless `prepare_update` forbade it.
+/// `first` and `second` are the means: adam m, v; rmsprop s, a (`second` is not used without centring).
 template <UpdateRule kRule>
 __global__ void update_parameters(float* parameters, const float* gradient, float* first, float* second,
                                   std::size_t size, StepOptions options, const StepState* state,

@@ -1,6 +1,6 @@
 /// @file
-/// Owners of what the CUDA runtime hands out: memory, streams, events, graphs; the check of every call; and the
-/// launch of a kernel.
+/// Owners of what the CUDA runtime hands out: memory, streams, events, graphs; the check of every call; and
+/// the launch of a kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,8 +46,8 @@ template <class T, bool kOnDevice>
 class Memory {
  public:
   Memory() = default;
-  /// Device memory is zeroed on `stream`; pinned memory holds anything. Throws Error with the size and, on the
-  /// device, what is free.
+  /// Device memory is zeroed on `stream`; pinned memory holds anything. Throws Error with the size and, on
+  /// the device, what is free.
   explicit Memory(std::size_t size, const char* what, cudaStream_t stream = nullptr) : Memory() {
     size_ = size;
     void* memory = nullptr;

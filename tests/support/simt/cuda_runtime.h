@@ -1,8 +1,8 @@
 /// @file
 /// The part of the CUDA runtime that troop uses, on the host: found in place of the toolkit's header by tests
-/// that have no GPU. Device memory is memory of the host, filled with NaN; streams, events and graphs keep the
-/// order that CUDA promises and no other: with Schedule::late an operation waits until something waits for
-/// it, so that a synchronisation left out shows as a wrong result.
+/// that have no GPU. Device memory is memory of the host, filled with NaN; streams, events and graphs keep
+/// the order that CUDA promises and no other: with Schedule::late an operation waits until something waits
+/// for it, so that a synchronisation left out shows as a wrong result.
 #pragma once
 
 #include <algorithm>
