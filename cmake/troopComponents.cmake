@@ -46,7 +46,7 @@ set(troop_nn_foreign Eigen)
 
 # Only with TROOP_CUDA; without it troop::cuda says at run time that it is missing, and needs nothing.
 set(troop_cuda_package TroopCuda)
-set(troop_cuda_debian "none; NVIDIA's CUDA toolkit 12.4 or newer and cuDNN 9")
+set(troop_cuda_debian "cuda-toolkit-13-0 and libcudnn9-dev-cuda-13 of NVIDIA")
 
 set(troop_apex_package CLI11)
 set(troop_apex_link CLI11::CLI11)
