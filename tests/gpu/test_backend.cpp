@@ -12,7 +12,8 @@
 
 #include "testing.hpp"
 
-TEST_CASE("a network is made and evaluated where there is a GPU; elsewhere every way in gives the same reason") {
+TEST_CASE(
+    "a network is made and evaluated where there is a GPU; elsewhere every way in gives the same reason") {
   REQUIRE(troop::cuda::is_built());
   const auto description = troop::nn::nature_dueling().bind({4, 84, 84}, 6);
   const std::string reason = troop::testing::error_of([] { troop::cuda::devices(); });

@@ -46,8 +46,8 @@ class LearnerNetwork {
   std::span<const float> target_parameters() const {
     return std::visit([](const auto& backend) { return backend.target_parameters(); }, backend_);
   }
-  std::span<const float> optimizer_state() const {
-    return std::visit([](const auto& backend) { return backend.optimizer_state(); }, backend_);
+  std::span<const float> optimizer_state() {
+    return std::visit([](auto& backend) { return backend.optimizer_state(); }, backend_);
   }
   std::uint64_t optimizer_steps() const {
     return std::visit([](const auto& backend) { return backend.optimizer_steps(); }, backend_);
