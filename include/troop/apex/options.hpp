@@ -27,7 +27,9 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/learner.hpp>
+#include <troop/apex/device.hpp>
 #include <troop/core/error.hpp>
+#include <troop/cuda/network.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/nn/q_network.hpp>
@@ -83,6 +85,9 @@ struct Options {
   ClusterOptions cluster = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
+  /// Of the learner; see Device. Actors and evaluations compute on the CPU.
+  std::string device = cuda::is_built() ? "auto" : "cpu";
+  cuda::Precision precision = cuda::Precision::tf32;  ///< of products on a GPU
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
@@ -226,7 +231,12 @@ class OptionTable {
     number("huber_delta", o.train.huber_delta, "TD error beyond which the Huber loss is straight");
     number("max_gradient_norm", o.train.max_gradient_norm,
            "longer gradients are clipped to this norm (0: never)");
-    number("num_threads", o.train.num_threads, "threads of a learner step");
+    number("num_threads", o.train.num_threads, "threads of a learner step on the CPU");
+    text("device", o.device, "where the learner computes: auto, cpu, cuda (a GPU) or cuda:N", "WORD");
+    choice(
+        "precision", o.precision,
+        {{"fp32", cuda::Precision::fp32}, {"tf32", cuda::Precision::tf32}, {"bf16", cuda::Precision::bf16}},
+        "of products on a GPU");
   }
 
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
@@ -503,6 +513,9 @@ inline void Options::validate() const {
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",
             "nothing with any role but all");
+    const bool is_client = cluster.role == Role::actor || cluster.role == Role::evaluator;
+    require(parse_device(device).cpu || !is_client, "device", "\"" + device + "\"",
+            std::string("auto or cpu with --role ") + detail::name_of(cluster.role));
     replay.validate();
     rate.validate();
     const std::size_t num_shards = cluster.shards.size();
