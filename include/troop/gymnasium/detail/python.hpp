@@ -6,6 +6,7 @@
 #include <Python.h>
 #include <pybind11/pybind11.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -84,6 +85,12 @@ inline void start_python() {
   if (PyStatus_Exception(status))
     throw Error("Python does not start" + (place.executable.empty() ? "" : " as " + place.executable) + ": " +
                 (status.err_msg != nullptr ? status.err_msg : "unknown error"));
+  // Python's module signal takes SIGINT for itself when it is first imported, whoever does so.
+  struct sigaction interrupt {};
+  sigaction(SIGINT, nullptr, &interrupt);
+  Py_XDECREF(PyImport_ImportModule("signal"));
+  sigaction(SIGINT, &interrupt, nullptr);
+  PyErr_Clear();
   PyEval_SaveThread();  // gives the lock back
 }
 
