@@ -14,5 +14,5 @@ find_package_handle_standard_args(TroopNetwork REQUIRED_VARS TroopNetwork_BOOST 
 
 if(TroopNetwork_FOUND AND NOT TARGET TroopNetwork::TroopNetwork)
   add_library(TroopNetwork::TroopNetwork INTERFACE IMPORTED)
-  target_link_libraries(TroopNetwork::TroopNetwork INTERFACE Boost::headers OpenSSL::Crypto)
+  target_link_libraries(TroopNetwork::TroopNetwork INTERFACE Boost::headers OpenSSL::SSL OpenSSL::Crypto)
 endif()

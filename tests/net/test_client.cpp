@@ -372,7 +372,7 @@ TEST_CASE("a client checks what it is given before it sends it") {
   RecordingSink sink;
   net::Server server(quick_server(), layout(), sink.callable());
   auto options = quick_client(server.address().port);
-  options.max_frame_bytes = 1024;
+  options.max_frame_bytes = 1032;
   net::Client client(options, layout());
   const auto items = numbered(0, 0, 2);
   const auto insert = [&](std::vector<float> priorities) {
@@ -386,7 +386,7 @@ TEST_CASE("a client checks what it is given before it sends it") {
   CHECK(insert({0.0f, INFINITY}) ==
         "priorities[1]: inf is not allowed; expected a finite number that is not negative");
   CHECK(error_of([&] { send(client, 0, 0, 85); }) ==
-        "batch: 85 records of 8 bytes is not allowed; expected at most 1024 bytes with their priorities");
+        "batch: 85 records of 8 bytes is not allowed; expected at most 1032 bytes with their priorities");
   CHECK(send(client, 0, 0, 84) == Outcome::ok);
   CHECK(send(client, 0, 0, 0) == Outcome::ok);  // nothing to send
   const std::vector<float> floats(2);

@@ -45,7 +45,7 @@ Reading read_all(std::span<const std::byte> bytes, std::size_t piece, std::uint3
   buffer.reserve(FrameBuffer::kBase);
   for (;;) {
     Frame frame;
-    const auto state = buffer.next(max_insert, max_control, frame);
+    const auto state = buffer.next({.control = max_control, .insert = max_insert}, frame);
     if (state == FrameBuffer::State::fault) {
       reading.fault = buffer.fault();
       return reading;
@@ -165,7 +165,7 @@ TEST_CASE("a buffer that grew for one frame can be made small again with what ca
   FrameBuffer buffer;
   buffer.reserve(stream.size());
   Frame frame;
-  while (buffer.next(1 << 20, 100, frame) != FrameBuffer::State::frame) {
+  while (buffer.next({.control = 100, .insert = 1 << 20}, frame) != FrameBuffer::State::frame) {
     const auto space = buffer.space();
     const std::size_t count = std::min(space.size(), stream.size());
     std::memcpy(space.data(), stream.data(), count);
@@ -174,7 +174,7 @@ TEST_CASE("a buffer that grew for one frame can be made small again with what ca
   }
   CHECK(frame.payload.size() == 60'000);
   buffer.reserve(FrameBuffer::kBase);
-  CHECK(buffer.next(1 << 20, 100, frame) == FrameBuffer::State::frame);
+  CHECK(buffer.next({.control = 100, .insert = 1 << 20}, frame) == FrameBuffer::State::frame);
   CHECK(Bytes(frame.payload.begin(), frame.payload.end()) == bytes_of("next"));
   CHECK(buffer.empty());
 }

@@ -93,19 +93,22 @@ TEST_CASE("layouts are compared, and the first difference is named") {
   CHECK(layout_difference(long_bytes, mine) == "a record layout that cannot be: 1 bytes too many");
 }
 
-TEST_CASE("a batch is raw: sequence number, count, records, zeros, priorities") {
+TEST_CASE("a batch is raw: sequence number, count, version, records, zeros, priorities") {
   const std::vector<Odd> records = {{{1, 2, 3, 4, 5, 6, 7}}, {{8, 9, 10, 11, 12, 13, 14}}};
   const std::vector<float> priorities = {1.0f, 2.0f};
-  const auto bytes = insert_of(5, BatchView(std::span<const Odd>(records)), priorities);
-  std::vector<std::uint8_t> expected = {5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+  auto bytes = insert_of(5, BatchView(std::span<const Odd>(records)), priorities);
+  InsertPayload::set_version(7, bytes);
+  std::vector<std::uint8_t> expected = {5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+                                        0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0};
   for (std::uint8_t i = 1; i <= 14; ++i) expected.push_back(i);
   expected.insert(expected.end(), {0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0x40});
   REQUIRE(bytes.size() == expected.size());
   CHECK(std::memcmp(bytes.data(), expected.data(), bytes.size()) == 0);
   const InsertView view = read_insert(bytes, RecordLayout::of<Odd>());
   CHECK(view.sequence == 5);
+  CHECK(view.version == 7);
   CHECK(view.records.size() == 2);
-  CHECK(view.records.data() == bytes.data() + 16);
+  CHECK(view.records.data() == bytes.data() + 24);
   CHECK(view.priorities[1] == 2.0f);
 }
 
@@ -134,14 +137,14 @@ TEST_CASE("what is no batch of such records is refused with the reason") {
   CHECK(changed(0, 1) == "no error");
   CHECK(changed(0, 0) == "a batch with the sequence number 0");
   CHECK(changed(8, 0) == "a batch without items");
-  CHECK(changed(8, 4) == "a batch of 4 items of 8 bytes in 52 bytes");
-  CHECK(changed(8, 0xffffffffu) == "a batch of 4294967295 items of 8 bytes in 52 bytes");
+  CHECK(changed(8, 4) == "a batch of 4 items of 8 bytes in 60 bytes");
+  CHECK(changed(8, 0xffffffffu) == "a batch of 4294967295 items of 8 bytes in 60 bytes");
   CHECK(changed(12, 1) == "a batch with reserved bytes in use");
-  CHECK(error_of([&] { read_insert(std::span(good).first(48), layout); }) ==
-        "a batch of 3 items of 8 bytes in 48 bytes");
+  CHECK(error_of([&] { read_insert(std::span(good).first(56), layout); }) ==
+        "a batch of 3 items of 8 bytes in 56 bytes");
   CHECK(error_of([&] { read_insert(std::span(good).first(4), layout); }) == "ends 4 bytes too early");
   CHECK(InsertPayload::bytes(std::size_t{1} << 40, 8) == 0);
-  CHECK(InsertPayload::bytes(3, std::size_t{1} << 30) == 3 * ((std::size_t{1} << 30) + 4) + 16);
+  CHECK(InsertPayload::bytes(3, std::size_t{1} << 30) == 3 * ((std::size_t{1} << 30) + 4) + 24);
   CHECK(InsertPayload::bytes(4, std::size_t{1} << 30) == 0);
 }
 

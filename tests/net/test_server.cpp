@@ -270,10 +270,40 @@ TEST_CASE(
     insert(bad, 1, 0);
     sentence = "a message of type 6 where none is expected";
   }
-  SUBCASE("a reserved type") {
+  SUBCASE("what only servers say") {
     bad.connect(hello_of(layout(), 1));
-    bad.send(MessageType::fetch);
-    sentence = "a message of type 8 where none is expected";
+    bad.send(MessageType::parameters);
+    sentence = "a message of type 9 where none is expected";
+  }
+  SUBCASE("a fetch where there are no parameters") {
+    bad.connect(hello_of(layout(), 1));
+    bad.send(MessageType::fetch, to_bytes(Fetch{}));
+    code = RefusalCode::role;
+    sentence = "this server has no parameters";
+  }
+  SUBCASE("a lease where there are none") {
+    bad.connect(hello_of(layout(), 1));
+    bad.send(MessageType::lease, to_bytes(Lease{}));
+    code = RefusalCode::role;
+    sentence = "this server leases no places on the ladder";
+  }
+  SUBCASE("a call where none is answered") {
+    bad.connect(hello_of(layout(), 1));
+    bad.send(MessageType::call, std::vector<std::byte>(8));
+    code = RefusalCode::role;
+    sentence = "this server answers no calls";
+  }
+  SUBCASE("a large call of a stranger") {
+    head(MessageType::call, 1 << 20);
+    sentence = "a frame of 1048576 bytes, more than allowed";
+  }
+  SUBCASE("items of who told no layout") {
+    Hello hello = hello_of(layout(), 1);
+    hello.layout.clear();
+    bad.connect(hello);
+    insert(bad, 1, 0);
+    code = RefusalCode::role;
+    sentence = "items from a client that has told no record layout";
   }
   SUBCASE("a heartbeat with something in it") {
     bad.connect(hello_of(layout(), 1));
@@ -299,13 +329,11 @@ TEST_CASE(
     code = RefusalCode::layout;
     sentence = "field 0: client f64[2], expected client u32";
   }
-  SUBCASE("another role") {
+  SUBCASE("an unknown role") {
     Hello hello = hello_of(layout(), 1);
-    hello.role = Role::evaluator;
-    bad.hello(hello);
-    bad.prove({});
-    code = RefusalCode::role;
-    sentence = "this server does not serve the role 2";
+    hello.role = static_cast<Role>(5);
+    bad.send(MessageType::hello, to_bytes(hello));
+    sentence = "role 5, which is none";
   }
   SUBCASE("a long name") {
     Hello hello = hello_of(layout(), 1);
@@ -501,8 +529,7 @@ TEST_CASE("a server says why it cannot listen") {
   CHECK(error("192.0.2.1:0", true) == "cannot listen on 192.0.2.1:0: Cannot assign requested address");
   CHECK(error("0.0.0.0:0") ==
         "listen: 0.0.0.0:0 is not allowed; expected a loopback address such as 127.0.0.1, or a token, or "
-        "insecure to "
-        "let everybody in");
+        "TLS, or insecure to let everybody in");
   CHECK(error("0.0.0.0:0", true) == "no error");
   CHECK(error("localhost:0") == "no error");
 }

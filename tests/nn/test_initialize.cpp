@@ -9,24 +9,27 @@
 using namespace troop::nn;
 
 TEST_CASE("weights have the variance of their layer, biases are zero") {
-  const Network network = Network({Dense{200}, Relu{}, Dense{150}, Dueling{100}}).bind({50}, 40);
-  const std::vector<float> parameters = initial_parameters(network, 3);
-  for (const ParameterBlock& block : network.parameter_blocks()) {
-    const auto values = std::span(parameters).subspan(block.offset, block.size());
-    double sum = 0, squares = 0;
-    for (const float value : values) {
-      sum += static_cast<double>(value);
-      squares += static_cast<double>(value) * static_cast<double>(value);
+  for (const Network& network :
+       {Network({Dense{200}, Relu{}, Dense{150}, Dueling{100}}).bind({50}, 40),
+        Network({Conv2d{32, 8, 4}, Relu{}, Conv2d{64, 4, 2}, Dueling{100}}).bind({4, 84, 84}, 40)}) {
+    const std::vector<float> parameters = initial_parameters(network, 3);
+    for (const ParameterBlock& block : network.parameter_blocks()) {
+      const auto values = std::span(parameters).subspan(block.offset, block.size());
+      double sum = 0, squares = 0;
+      for (const float value : values) {
+        sum += static_cast<double>(value);
+        squares += static_cast<double>(value) * static_cast<double>(value);
+      }
+      CAPTURE(block.name);
+      if (block.is_bias()) {
+        CHECK(squares == 0);
+        continue;
+      }
+      const auto n = static_cast<double>(values.size());
+      const double variance = (block.followed_by_relu ? 2.0 : 1.0) / static_cast<double>(block.fan_in);
+      CHECK(std::abs(sum / n) < 5 * std::sqrt(variance / n));
+      CHECK(std::abs(squares / n / variance - 1) < 5 * std::sqrt(2 / n));
     }
-    CAPTURE(block.name);
-    if (block.is_bias()) {
-      CHECK(squares == 0);
-      continue;
-    }
-    const auto n = static_cast<double>(values.size());
-    const double variance = (block.followed_by_relu ? 2.0 : 1.0) / static_cast<double>(block.fan_in);
-    CHECK(std::abs(sum / n) < 5 * std::sqrt(variance / n));
-    CHECK(std::abs(squares / n / variance - 1) < 5 * std::sqrt(2 / n));
   }
 }
 

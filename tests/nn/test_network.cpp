@@ -21,6 +21,11 @@ bool has(const std::string& text, const std::string& part) {
 
 Network random_network(troop::Random& random) {
   std::vector<Layer> layers;
+  const std::size_t convolutions = random.below(3);
+  for (std::size_t i = 0; i < convolutions; ++i) {
+    layers.push_back(Conv2d{1 + random.below(40), 1 + random.below(4), 1 + random.below(3)});
+    if (random.below(3) > 0) layers.push_back(Relu{});
+  }
   for (std::size_t i = random.below(5); i > 0; --i) {
     layers.push_back(Dense{1 + random.below(300)});
     if (random.below(3) > 0) layers.push_back(Relu{});
@@ -34,6 +39,7 @@ Network random_network(troop::Random& random) {
   if (random.below(3) == 0) return network;
   std::vector<std::size_t> shape(1 + random.below(3));
   for (auto& dimension : shape) dimension = 1 + random.below(20);
+  if (convolutions > 0) shape = {1 + random.below(5), 13 + random.below(20), 13 + random.below(20)};
   return network.bind(shape, 1 + random.below(20));
 }
 
@@ -44,9 +50,12 @@ TEST_CASE("the text form is canonical, bound and unbound") {
   CHECK(to_string(dueling_mlp({64, 64}).bind({4}, 2)) == "input(4) dense(64) relu dueling(64,2)");
   CHECK(to_string(dueling_mlp({32}).bind({4}, 2)) == "input(4) dueling(32,2)");
   CHECK(to_string(mlp({64, 32})) == "dense(64) relu dense(32) relu output");
-  CHECK(to_string(mlp({}).bind({84, 84, 4}, 18)) == "input(84,84,4) output(18)");
+  CHECK(to_string(mlp({}).bind({4, 84, 84}, 18)) == "input(4,84,84) output(18)");
   CHECK(to_string(Network({Dense{8}, Dense{9}, Relu{}, Dueling{0}}).bind({3}, 5)) ==
         "input(3) dense(8) dense(9) relu dueling(0,5)");
+  CHECK(to_string(nature_dueling()) == "conv(32,8,4) relu conv(64,4,2) relu conv(64,3,1) relu dueling(512)");
+  CHECK(to_string(nature_dueling().bind({4, 84, 84}, 6)) ==
+        "input(4,84,84) conv(32,8,4) relu conv(64,4,2) relu conv(64,3,1) relu dueling(512,6)");
 }
 
 TEST_CASE("parse_network is the inverse of to_string") {
@@ -84,6 +93,21 @@ TEST_CASE("a text that is malformed, absurd or not canonical is refused") {
                                  "dense(4,4) output",
                                  "relu(1)",
                                  "conv(1) output",
+                                 "conv(1,1) output",
+                                 "conv(1,1,1,1) output",
+                                 "conv(0,1,1) output",
+                                 "conv(1,0,1) output",
+                                 "conv(1,1,0) output",
+                                 "conv(1048577,1,1) output",
+                                 "conv(1,1048577,1) output",
+                                 "conv(1,1,1048577) output",
+                                 "conv(1,1,1)",
+                                 "dense(4) conv(1,1,1) output",
+                                 "input(9,9) conv(1,1,1) output(2)",
+                                 "input(1,4,9) conv(1,5,1) output(2)",
+                                 "input(1,9,4) conv(1,5,1) output(2)",
+                                 "input(16,1024,1024) conv(17,1,1) output(2)",
+                                 "input(1048576,4,4) conv(65,2,2) output(2)",
                                  "output()",
                                  "output(2,2)",
                                  "output(2)",
@@ -155,6 +179,16 @@ TEST_CASE("the constructor names the layer that is not allowed") {
   CHECK(has(error_of([] { Network({Dueling{std::size_t{1} << 21}}); }), "layer 0 (dueling(2097152)).hidden"));
   CHECK(has(error_of([] { Network(std::vector<Layer>(65, Dense{1})); }), "from 1 to 64 layers"));
   CHECK(has(error_of([] { dueling_mlp({}); }), "widths"));
+  CHECK(error_of([] {
+          Network({Conv2d{32, 8, 0}, Output{}});
+        }) == "layer 0 (conv(32,8,0)).stride: 0 is not allowed; expected an integer from 1 to 1048576");
+  CHECK(has(error_of([] { Network({Conv2d{.kernel = 3}, Output{}}); }), "layer 0 (conv(0,3,1)).filters: 0"));
+  CHECK(has(error_of([] { Network({Conv2d{.filters = 3}, Output{}}); }), "layer 0 (conv(3,0,1)).kernel: 0"));
+  CHECK(
+      error_of([] {
+        Network({Dense{3}, Relu{}, Conv2d{4, 1}, Output{}});
+      }) ==
+      "layer 2 (conv(4,1,1)): after dense(3) is not allowed; expected convolutions before all dense layers");
 }
 
 TEST_CASE("bind refuses shapes and actions that are empty or huge") {
@@ -166,6 +200,42 @@ TEST_CASE("bind refuses shapes and actions that are empty or huge") {
   CHECK_THROWS_AS(network.bind({1 << 13, 1 << 13}, 2), troop::InvalidArgument);
   CHECK_THROWS_AS(network.bind({4}, std::size_t(-1)), troop::InvalidArgument);
   CHECK(has(error_of([] { mlp({1 << 20, 1 << 20}).bind({4}, 2); }), "layer 2 (dense(1048576))"));
+}
+
+TEST_CASE("bind refuses observations that a convolution cannot take") {
+  CHECK(error_of([] {
+          nature_dueling().bind({84, 84}, 2);
+        }) ==
+        "layer 0 (conv(32,8,4)).input: (84,84) is not allowed; expected three dimensions, (channels, height, "
+        "width)");
+  CHECK(has(error_of([] { nature_dueling().bind({1, 4, 84, 84}, 2); }), "input: (1,4,84,84)"));
+  CHECK(
+      error_of([] {
+        nature_dueling().bind({84, 84, 4}, 2);
+      }) ==
+      "layer 0 (conv(32,8,4)).kernel: 8 is not allowed; expected at most the height and width of its input, "
+      "(84,84,4)");
+  CHECK(has(error_of([] { nature_dueling().bind({4, 20, 84}, 2); }), "layer 4 (conv(64,3,1)).kernel: 3"));
+  CHECK(has(error_of([] {
+              Network({Conv2d{17, 1}, Output{}}).bind({1, 1024, 1024}, 2);
+            }),
+            "layer 0 (conv(17,1,1)).filters: 17 is not allowed; expected at most 16777216 elements"));
+  CHECK(has(error_of([] {
+              Network({Conv2d{1 << 20, 4}, Output{}}).bind({64, 4, 4}, 2);
+            }),
+            "layer 0 (conv(1048576,4,1)): 1048576 x 1024 weights"));
+  CHECK_NOTHROW(Network({Conv2d{16, 1}, Output{}}).bind({1, 1024, 1024}, 2));
+  CHECK_NOTHROW(nature_dueling().bind({1, 36, 36}, 2));
+}
+
+TEST_CASE("a convolution's output has the size of valid positions only") {
+  using Shape = std::vector<std::size_t>;
+  CHECK(output_shape({32, 8, 4}, {4, 84, 84}) == Shape{32, 20, 20});
+  CHECK(output_shape({64, 4, 2}, {32, 20, 20}) == Shape{64, 9, 9});
+  CHECK(output_shape({64, 3, 1}, {64, 9, 9}) == Shape{64, 7, 7});
+  CHECK(output_shape({5, 3, 7}, {1, 10, 9}) == Shape{5, 2, 1});  // stride larger than the kernel
+  CHECK(output_shape({1, 6, 1}, {2, 6, 6}) == Shape{1, 1, 1});   // kernel as large as the input
+  CHECK(output_shape({7, 1, 1}, {2, 3, 4}) == Shape{7, 3, 4});
 }
 
 TEST_CASE("an unbound network has no parameters to ask for") {
@@ -201,6 +271,22 @@ TEST_CASE("parameters lie in the documented order") {
   CHECK(dueling_mlp({0}).bind({4}, 3).num_parameters() == 5 + 15);
 }
 
+TEST_CASE("parameters of convolutions lie as in PyTorch, the layer after takes their output as one row") {
+  const Network network =
+      Network({Conv2d{5, 3, 2}, Relu{}, Conv2d{.filters = 2, .kernel = 2}, Dense{4}, Output{}})
+          .bind({3, 8, 9}, 2);
+  using Block = ParameterBlock;
+  const std::vector<Block> expected{
+      {"0.conv.weight", {5, 3, 3, 3}, 0, 27, true},    {"0.conv.bias", {5}, 135, 27, true},
+      {"2.conv.weight", {2, 5, 2, 2}, 140, 20, false}, {"2.conv.bias", {2}, 180, 20, false},
+      {"3.dense.weight", {4, 12}, 182, 12, false},     {"3.dense.bias", {4}, 230, 12, false},
+      {"4.output.weight", {2, 4}, 234, 4, false},      {"4.output.bias", {2}, 242, 4, false}};
+  CHECK(network.parameter_blocks() == expected);
+  CHECK(network.num_parameters() == 244);
+  CHECK(nature_dueling().bind({4, 84, 84}, 18).num_parameters() ==
+        32 * 257 + 64 * 513 + 64 * 577 + 1024 * 3137 + 513 + 18 * 513);
+}
+
 TEST_CASE("parameter blocks follow each other without gaps") {
   troop::Random random(19, "networks");  // seed 19
   for (int i = 0; i < 200; ++i) {
@@ -210,7 +296,7 @@ TEST_CASE("parameter blocks follow each other without gaps") {
     for (const ParameterBlock& block : network.parameter_blocks()) {
       CHECK(block.offset == offset);
       CHECK(block.is_bias() == (block.shape.size() == 1));
-      if (!block.is_bias()) CHECK(block.shape[1] == block.fan_in);
+      if (!block.is_bias()) CHECK(block.size() == block.shape[0] * block.fan_in);
       offset += block.size();
     }
     CHECK(offset == network.num_parameters());

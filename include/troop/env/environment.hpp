@@ -27,7 +27,7 @@ namespace troop::env {
 struct Spec {
   std::string name;                            ///< "CartPole-v1"
   DType observation_dtype = DType::f32;        ///< f32, or u8 for images
-  std::vector<std::size_t> observation_shape;  ///< row-major, outermost first: {84, 84, 4}
+  std::vector<std::size_t> observation_shape;  ///< row-major, outermost first: {4, 84, 84}
   std::int32_t num_actions = 0;                ///< at least 1
   /// VectorEnvironment truncates an episode after these steps, so that the environment need not; 0: never,
   /// and an evaluation lasts until every episode has ended by itself.

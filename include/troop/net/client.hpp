@@ -1,8 +1,10 @@
-/// @file Sends batches of items to a server on another machine, each exactly once, whatever happens to the
-/// connection.
+/// @file
+/// Sends batches of items to a server on another machine, each exactly once, whatever happens to the
+/// connection; fetches parameters from it, leases places on the ladder, and calls it.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -14,6 +16,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,10 +36,14 @@
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
+#include <troop/net/detail/packed_insert.hpp>
 #include <troop/net/detail/resolve.hpp>
+#include <troop/net/detail/stream.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
+#include <troop/net/tls.hpp>
 #include <troop/replay/detail/priorities.hpp>
+#include <troop/replay/detail/scratch.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::net {
@@ -44,15 +51,28 @@ namespace troop::net {
 /// What `insert` does when the outbox is full: wait, or drop the oldest batches that were never sent.
 enum class FullPolicy { block, drop_oldest };
 
+/// When a client asks for new parameters: after an actor has looked for some, or all the time.
+enum class FetchPolicy { on_demand, always };
+
 struct ClientOptions {
-  std::string connect;    ///< HOST:PORT; the name is looked up anew at every attempt
-  Token token = {};       ///< that the server must know as well; empty: none
+  std::string connect;  ///< HOST:PORT; the name is looked up anew at every attempt
+  Token token = {};     ///< that the server must know as well; empty: none
+  /// None: in the clear.
+  std::optional<TlsOptions> tls = {};
+  Role role = Role::actor;
   std::string name = {};  ///< of this process, for the server's log
+  FetchPolicy fetch = FetchPolicy::on_demand;
+  /// Parameters come in half the bytes, each to within 2^-11 of its value (see to_float16 for tiny and huge
+  /// ones).
+  bool float16_parameters = false;
+  /// Of batches, by the thread that inserts them, where it makes them smaller.
+  PayloadCodec compression = PayloadCodec::none;
   /// Of batches that are not acknowledged; buffers of eight batches that were are kept besides.
   std::size_t max_outbox_bytes = std::size_t{64} << 20;
   FullPolicy when_full = FullPolicy::block;
-  std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch; at most what the server takes
-  /// For an attempt to connect, and again for the handshake.
+  std::size_t max_frame_bytes = std::size_t{64} << 20;     ///< of one batch; at most what the server takes
+  std::size_t max_receive_bytes = std::size_t{256} << 20;  ///< of parameters, or of a reply
+  /// For an attempt to connect, and again for the handshakes.
   Clock::duration connect_deadline = std::chrono::seconds(5);
   /// The k-th attempt in a row comes after a random time from 0 to min(max_backoff, min_backoff * 2^k).
   Clock::duration min_backoff = std::chrono::milliseconds(100), max_backoff = std::chrono::milliseconds(1500);
@@ -64,11 +84,14 @@ struct ClientOptions {
   void validate() const {
     using std::chrono::milliseconds;
     parse_address(connect, "connect");
+    if (tls) tls->validate();
     require(name.size() <= kMaxNameBytes, "name", name.size(), "at most 128 bytes");
     require(max_outbox_bytes >= 4096 && max_outbox_bytes <= (std::size_t{1} << 46), "max_outbox_bytes",
             max_outbox_bytes, "an integer from 4096 to 2^46");
     require(max_frame_bytes >= 1024 && max_frame_bytes <= (std::size_t{1} << 30), "max_frame_bytes",
             max_frame_bytes, "an integer from 1024 to 2^30");
+    require(max_receive_bytes >= kMaxControlBytes && max_receive_bytes <= (std::size_t{1} << 30),
+            "max_receive_bytes", max_receive_bytes, "an integer from 65536 to 2^30");
     const auto in_seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
     require(connect_deadline >= milliseconds(1) && connect_deadline <= std::chrono::hours(1),
             "connect_deadline", in_seconds(connect_deadline), "from 0.001 to 3600 seconds");
@@ -88,10 +111,32 @@ struct ClientStatistics {
   std::uint64_t lost = 0;  ///< batches that the server had acknowledged and then forgot in a restart
   std::uint64_t connections = 0, attempts = 0;  ///< handshakes that succeeded; attempts to connect
   std::uint64_t servers = 0;                    ///< different ones that were met
+  std::uint64_t fetched = 0;                    ///< parameters that came
+  std::uint64_t parameter_version = 0;          ///< of the newest of them
   std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t bytes_saved = 0;     ///< by compression, of the batches that were inserted
   double acknowledge_seconds = 0.0;  ///< from sending to acknowledgement, smoothed as in RFC 6298
   double max_acknowledge_seconds = 0.0;
   std::string last_error;  ///< why the last connection ended, or could not be made
+};
+
+/// A call that may be under way, on the caller's stack: see Client::begin.
+class PendingCall {
+ public:
+  /// `take(reply)` is called by the client's thread, while somebody waits in `Client::finish`, with the reply
+  /// where it was received, at a multiple of 8 bytes; what it throws is thrown by `finish`.
+  explicit PendingCall(std::function<void(std::span<const std::byte>)> take) : take_(std::move(take)) {}
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
+ private:
+  friend class Client;
+  enum class State { idle, waiting, taking, done, lost };
+
+  std::function<void(std::span<const std::byte>)> take_;
+  State state_ = State::idle;
+  std::uint64_t number_ = 0;
+  std::exception_ptr error_;
 };
 
 /// Keeps batches of items in an outbox of bounded size and brings them to a net::Server: each once, in the
@@ -106,22 +151,35 @@ struct ClientStatistics {
 /// client: what is in the outbox is lost, and every later call throws RefusedError with the server's
 /// sentence.
 ///
-/// Thread-safe, but `stop` and the destructor belong to one thread. Cost of an insert: one lock and one copy.
+/// A server whose certificate is not accepted is tried again like one that cannot be reached, for certificates
+/// get mended; it is told nothing.
+///
+/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches lie
+/// packed in the outbox; for a server that does not know the codec they are unpacked again as they are sent.
+///
+/// The same connection brings parameters (models agent::ParameterSource: one fetch serves all actors of the
+/// process), a lease of places on the ladder of exploration rates, and the answers to calls.
+///
+/// Thread-safe, but `stop` and the destructor belong to one thread. Cost of an insert: one lock and one copy;
+/// of a fetch with nothing new: one lock.
 ///
 ///     net::Client client({.connect = "head:7777", .token = net::Token::from_file("token")}, replay_layout);
+///     const auto places = client.lease(16);
 ///     client.insert(batch, priorities, Deadline::after(10s));
+///     if (client.fetch(version, parameters)) network.set_parameters(parameters);
 ///     client.stop(Deadline::after(5s));                         // ok: everything is in the replay
 class Client {
  public:
-  /// Returns at once; connecting goes on by itself. Throws InvalidArgument for bad options.
-  Client(const ClientOptions& options, const RecordLayout& layout)
-      : Client(options, layout, detail::Resolver::system_look_up) {}
+  /// Returns at once; connecting goes on by itself. Throws InvalidArgument for bad options, FileError for
+  /// certificates and keys that cannot be used. Without a layout the client sends no items.
+  explicit Client(const ClientOptions& options, std::optional<RecordLayout> layout = {})
+      : Client(options, std::move(layout), detail::Resolver::system_look_up) {}
 
   /// `look_up` takes the place of the system's name resolution.
-  Client(const ClientOptions& options, const RecordLayout& layout, detail::Resolver::LookUp look_up)
+  Client(const ClientOptions& options, std::optional<RecordLayout> layout, detail::Resolver::LookUp look_up)
       : options_((options.validate(), options)),
-        layout_(layout),
-        layout_bytes_(layout_bytes(layout)),
+        layout_(std::move(layout)),
+        layout_bytes_(layout_ ? layout_bytes(*layout_) : std::vector<std::byte>()),
         address_(parse_address(options.connect, "connect")),
         id_(random_bytes<16>()),
         random_(options.seed != 0 ? options.seed : std::bit_cast<std::uint64_t>(random_bytes<8>()),
@@ -132,6 +190,7 @@ class Client {
         writer_ended_(io_),
         pause_(io_),
         ticker_(io_) {
+    if (options_.tls) tls_.emplace(*options_.tls, address_.host);
     detail::asio::co_spawn(io_, run(), detail::asio::detached);
     detail::asio::co_spawn(io_, tick(), detail::asio::detached);
     thread_ = std::thread([this] { io_.run(); });
@@ -141,7 +200,7 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client() { stop(Deadline::now()); }
 
-  const RecordLayout& layout() const noexcept { return layout_; }
+  const std::optional<RecordLayout>& layout() const noexcept { return layout_; }
   const Id& id() const noexcept { return id_; }
 
   /// Puts a batch into the outbox. ok: it will be sent, or dropped and counted by `drop_oldest`; timeout,
@@ -152,7 +211,10 @@ class Client {
   /// when the server has refused for good.
   Outcome insert(const BatchView& records, std::span<const float> priorities,
                  Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    require(layout_.has_value(), "records", records.size(), "none: this client was made without a layout");
     Batch batch{.length = check(records, priorities), .items = records.size()};
+    const std::size_t plain_bytes = batch.frame_bytes();
+    const std::span<const std::byte> packed = pack(batch, records, priorities);
     std::unique_lock lock(mutex_);
     if (records.empty()) return outcome_of(true);
     const auto has_room = [&] {
@@ -164,15 +226,17 @@ class Client {
     const Outcome outcome = wait(lock, deadline, stop, has_room);
     if (outcome != Outcome::ok) return outcome;
     batch.buffer = take_buffer(batch.frame_bytes());
+    batch.version = acting_version_;
     statistics_.outbox_bytes += batch.frame_bytes();  // ours from here on; filled without the lock
     lock.unlock();
-    fill(batch, records, priorities);
+    fill(batch, packed, records, priorities);
     lock.lock();
     if (failure_ || closed_) {
       statistics_.outbox_bytes -= batch.frame_bytes();
       return outcome_of(false);
     }
     ++statistics_.waiting;
+    statistics_.bytes_saved += plain_bytes - batch.frame_bytes();
     batch.ordinal = ++last_ordinal_;
     queue_.push_back(std::move(batch));
     const bool must_wake = std::exchange(writer_waits_, false);
@@ -187,6 +251,104 @@ class Client {
     std::unique_lock lock(mutex_);
     const std::uint64_t last = last_ordinal_;
     return wait(lock, deadline, stop, [&] { return is_settled(last); });
+  }
+
+  /// The newest parameters that have come, and their version, if that is greater than `version`; false if it
+  /// is not. Newer ones are asked for meanwhile, and come to a later call; batches that are inserted from now on
+  /// are taken for the work of these. Versions grow even when the server is replaced by one that counts from 1
+  /// again. Never waits. Throws RefusedError when the server has refused for good.
+  bool fetch(std::uint64_t& version, std::vector<float>& parameters) {
+    std::shared_ptr<const std::vector<float>> newest;
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_of(false);
+      want_parameters();
+      acting_version_ = server_version_;
+      if (!parameters_ || version_ <= version) return false;
+      version = version_;
+      newest = parameters_;
+    }
+    parameters = *newest;
+    return true;
+  }
+
+  /// Waits until `fetch` would give parameters newer than `version`. Throws RefusedError.
+  Outcome await_parameters(std::uint64_t version, Deadline deadline = Deadline::never(),
+                           const std::stop_token& stop = {}) {
+    std::unique_lock lock(mutex_);
+    want_parameters();
+    return wait(lock, deadline, stop, [&] { return parameters_ && version_ > version; });
+  }
+
+  /// Waits until the server has given `count` environments of this process their places; the places, or none
+  /// with `why` telling what came before. They stay this client's over all connections. One lease a client:
+  /// another `count` later is refused with InvalidArgument. Throws RefusedError.
+  std::optional<Leased> lease(std::uint32_t count, Deadline deadline = Deadline::never(),
+                              const std::stop_token& stop = {}) {
+    require(count >= 1 && count <= (1u << 20), "count", count, "an integer from 1 to 2^20");
+    std::unique_lock lock(mutex_);
+    require(lease_count_ == 0 || lease_count_ == count, "count", count,
+            std::to_string(lease_count_) + ", as many as this client has leased");
+    if (std::exchange(lease_count_, count) == 0) {
+      detail::asio::post(io_, [this] {
+        if (is_open_) ask_for_lease();
+      });
+    }
+    wait(lock, deadline, stop, [&] { return leased_.has_value(); });
+    return leased_;
+  }
+
+  /// Sends a call; `finish` waits for the reply. Several may be under way at once. False when there is no
+  /// connection: then nothing was sent and `finish` says closed. Throws InvalidArgument for a call larger than
+  /// max_frame_bytes, RefusedError.
+  bool begin(PendingCall& call, std::span<const std::byte> body) {
+    require(body.size() <= options_.max_frame_bytes - CallPayload::kHeadBytes, "call", body.size(),
+            "at most max_frame_bytes, less 8");
+    std::vector<std::byte> frame(FrameHead::kBytes + CallPayload::kHeadBytes + body.size());
+    if (!body.empty())
+      std::memcpy(frame.data() + FrameHead::kBytes + CallPayload::kHeadBytes, body.data(), body.size());
+    std::unique_lock lock(mutex_);
+    outcome_of(false);
+    call.state_ = PendingCall::State::lost;
+    if (!statistics_.is_connected || closed_) return false;
+    call.number_ = ++last_call_;
+    call.state_ = PendingCall::State::waiting;
+    call.error_ = nullptr;
+    std::memcpy(frame.data() + FrameHead::kBytes, &call.number_, sizeof call.number_);
+    finish_frame(MessageType::call, frame);
+    calls_.emplace(call.number_, &call);
+    outgoing_calls_.push_back(std::move(frame));
+    lock.unlock();
+    detail::asio::post(io_, [this] { wake_.notify(); });
+    return true;
+  }
+
+  /// Waits until `take` has had the reply. closed: the connection is gone, or there was none; the server may
+  /// have done it or not. After anything but ok, `take` is not called any more. Throws Error with the server's
+  /// sentence when it could not do it, RefusedError, and what `take` throws.
+  Outcome finish(PendingCall& call, Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    using State = PendingCall::State;
+    std::unique_lock lock(mutex_);
+    const auto is_over = [&] { return call.state_ == State::done || call.state_ == State::lost; };
+    Outcome outcome = Outcome::ok;
+    try {
+      outcome = wait(lock, deadline, stop, is_over);
+    } catch (...) {
+      give_up(lock, call);
+      throw;
+    }
+    give_up(lock, call);
+    if (call.error_) std::rethrow_exception(call.error_);
+    if (call.state_ == State::done) return Outcome::ok;
+    return call.state_ == State::lost ? Outcome::closed : outcome;
+  }
+
+  /// `begin` and `finish`.
+  Outcome call(std::span<const std::byte> body, std::function<void(std::span<const std::byte>)> take,
+               Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
+    PendingCall call(std::move(take));
+    begin(call, body);
+    return finish(call, deadline, stop);
   }
 
   /// Takes no more, sends what is there until the deadline, says goodbye and ends the thread, a second after
@@ -239,10 +401,12 @@ class Client {
   /// A batch as the frame that will be sent.
   struct Batch {
     std::uint32_t length = 0;  // of the payload
+    PayloadCodec codec = PayloadCodec::none;
     std::size_t items = 0;
     Buffer buffer = {};
     std::uint64_t ordinal = 0;   // among all that were inserted
     std::uint64_t sequence = 0;  // among all that were sent
+    std::uint64_t version = 0;   // of the parameters that acted
     Clock::time_point sent_at = {};
 
     std::size_t frame_bytes() const noexcept { return FrameHead{.length = length}.frame_bytes(); }
@@ -252,24 +416,46 @@ class Client {
   // Callers' threads.
 
   std::uint32_t check(const BatchView& records, std::span<const float> priorities) const {
-    if (&records.layout() != &layout_) records.layout().require_equal(layout_);
+    if (&records.layout() != &*layout_) records.layout().require_equal(*layout_);
     require(priorities.size() == records.size(), "number of priorities", priorities.size(),
             std::to_string(records.size()) + ", as many as records");
     troop::detail::check_priorities(priorities, 1.0);
-    const std::size_t bytes = InsertPayload::bytes(records.size(), layout_.size());
+    const std::size_t bytes = InsertPayload::bytes(records.size(), layout_->size());
     const std::size_t most = std::min(options_.max_frame_bytes, options_.max_outbox_bytes / 2 - 64);
     if (!records.empty() && (bytes == 0 || bytes > most)) {
       throw InvalidArgument(
           "batch",
-          std::to_string(records.size()) + " records of " + std::to_string(layout_.size()) + " bytes",
+          std::to_string(records.size()) + " records of " + std::to_string(layout_->size()) + " bytes",
           "at most " + std::to_string(most) + " bytes with their priorities");
     }
     return static_cast<std::uint32_t>(bytes);
   }
 
-  static void fill(Batch& batch, const BatchView& records, std::span<const float> priorities) {
+  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec, and
+  /// the payload is returned, valid until this thread's next insert. Else nothing is.
+  std::span<const std::byte> pack(Batch& batch, const BatchView& records, std::span<const float> priorities) {
+    if (!packs_.load(std::memory_order_relaxed) || records.empty()) return {};
+    struct Scratch {
+      std::vector<std::byte> plain, packed;
+    };
+    auto& scratch = troop::detail::of_this_thread<Scratch>();
+    scratch.plain.resize(batch.length);
+    InsertPayload::write(records, priorities, scratch.plain);
+    if (!detail::PackedInsert::pack(options_.compression, scratch.plain, scratch.packed)) return {};
+    batch.codec = options_.compression;
+    batch.length = static_cast<std::uint32_t>(scratch.packed.size());
+    return scratch.packed;
+  }
+
+  static void fill(Batch& batch, std::span<const std::byte> packed, const BatchView& records,
+                   std::span<const float> priorities) {
     const std::size_t size = batch.frame_bytes();
-    InsertPayload::write(records, priorities, batch.payload());
+    if (packed.empty()) {
+      InsertPayload::write(records, priorities, batch.payload());
+    } else {
+      std::memcpy(batch.payload().data(), packed.data(), packed.size());
+    }
+    InsertPayload::set_version(batch.version, batch.payload());
     std::memset(batch.payload().data() + batch.length, 0, size - FrameHead::kBytes - batch.length);
   }
 
@@ -293,6 +479,19 @@ class Client {
     }
     const Outcome outcome = outcome_of(ready());
     return outcome == Outcome::timeout && stop.stop_requested() ? Outcome::cancelled : outcome;
+  }
+
+  void want_parameters() {
+    if (std::exchange(wants_parameters_, true)) return;
+    detail::asio::post(io_, [this] {
+      if (is_open_) ask_for_parameters();
+    });
+  }
+
+  /// Nobody will look at the reply any more.
+  void give_up(std::unique_lock<std::mutex>& lock, PendingCall& call) {
+    changed_.wait(lock, [&] { return call.state_ != PendingCall::State::taking; });
+    if (call.state_ == PendingCall::State::waiting) calls_.erase(call.number_);
   }
 
   void drop_oldest() {
@@ -366,21 +565,25 @@ class Client {
     for (const tcp::endpoint& endpoint : endpoints) {
       close();
       expire_after(options_.connect_deadline, "no answer within " + connect_seconds());
-      co_await socket_.async_connect(endpoint, detail::into(error));
+      co_await socket_.socket().async_connect(endpoint, detail::into(error));
       if (!error || is_ending_) break;
     }
     if (is_ending_) co_return "";
     if (error) co_return reason(error);
-    socket_.set_option(tcp::no_delay(true), error);
-    socket_.set_option(detail::asio::socket_base::keep_alive(true), error);
+    socket_.socket().set_option(tcp::no_delay(true), error);
+    socket_.socket().set_option(detail::asio::socket_base::keep_alive(true), error);
     in_.clear();
     in_.reserve(detail::FrameBuffer::kBase);
     out_.clear();
     expire_after(options_.connect_deadline, "no welcome within " + connect_seconds());
+    if (tls_) co_await socket_.connect_tls(*tls_, error);
+    if (is_ending_) co_return "";
+    if (tls_ && error) co_return reason(error);
     std::string why = co_await shake_hands();
     if (!why.empty() || has_failed() || is_ending_) co_return why;
     const Clock::time_point opened_at = Clock::now();
     is_open_ = true;
+    begin_asking();
     live();
     writer_runs_ = true;
     detail::asio::co_spawn(io_, write(), detail::asio::detached);
@@ -398,12 +601,12 @@ class Client {
     const std::lock_guard lock(mutex_);
     statistics_.is_connected = false;
     writer_waits_ = false;
+    lose_calls();
     co_return why;
   }
 
   void close() {
-    error_code ignored;
-    socket_.close(ignored);
+    socket_.close();
     deadline_ = Clock::time_point::max();
   }
 
@@ -415,8 +618,9 @@ class Client {
 
   void live() { deadline_ = Clock::now() + 3 * heartbeat_; }
 
-  std::string reason(const error_code& error) const {
+  std::string reason(const error_code& error) {
     if (has_expired_) return why_closed_;
+    if (tls_) return tls_->failure(socket_.tls(), error, "server");
     return error == detail::asio::error::eof ? "the server closed the connection" : error.message();
   }
 
@@ -435,6 +639,7 @@ class Client {
       failure_ = Failure{code, sentence};
       statistics_.last_error = sentence;
       statistics_.is_connected = false;
+      lose_calls();
     }
     changed_.notify_all();
     say(to_string(address_) + " refused this client for good: " + sentence);
@@ -486,8 +691,10 @@ class Client {
 
   /// Returns why it did not succeed, if it did not and may do so another time.
   awaitable<std::string> shake_hands() {
-    Hello hello{.client = id_,
+    Hello hello{.role = options_.role,
+                .client = id_,
                 .nonce = random_bytes<32>(),
+                .features = feature_of(options_.compression),
                 .first = in_flight_.empty() ? next_sequence_ : in_flight_.front().sequence,
                 .name = options_.name,
                 .layout = layout_bytes_};
@@ -520,6 +727,48 @@ class Client {
     co_return take(welcome, hello.first);
   }
 
+  /// What is asked of a server anew at every connection.
+  void begin_asking() {
+    is_asking_ = has_asked_for_lease_ = false;
+    const auto [wants, needs_lease] = [&] {
+      const std::lock_guard lock(mutex_);
+      return std::pair(wants_parameters_, lease_count_ > 0);
+    }();
+    if (needs_lease) ask_for_lease();
+    if (wants || options_.fetch == FetchPolicy::always) ask_for_parameters();
+  }
+
+  void ask_for_parameters() {
+    if (std::exchange(is_asking_, true)) return;
+    Fetch fetch{.as_float16 = options_.float16_parameters};
+    {
+      const std::lock_guard lock(mutex_);
+      fetch.version = server_version_;
+    }
+    append_message(fetch, out_);
+    wake_.notify();
+  }
+
+  void ask_for_lease() {
+    if (std::exchange(has_asked_for_lease_, true)) return;
+    Lease wish;
+    {
+      const std::lock_guard lock(mutex_);
+      wish.count = lease_count_;
+      if (leased_) wish.ticket = leased_->ticket, wish.first = leased_->first;
+    }
+    append_message(wish, out_);
+    wake_.notify();
+  }
+
+  /// Needs the lock.
+  void lose_calls() {
+    for (const auto& [number, call] : calls_) call->state_ = PendingCall::State::lost;
+    calls_.clear();
+    outgoing_calls_.clear();
+    changed_.notify_all();
+  }
+
   std::string take(const Welcome& welcome, std::uint64_t first) {
     if (welcome.last >= next_sequence_) {
       fail(RefusalCode::malformed, "the server has batch " + std::to_string(welcome.last) +
@@ -534,6 +783,8 @@ class Client {
     }
     if (welcome.window == 0 || welcome.heartbeat_ms == 0 || welcome.last + 1 < first)
       return "a welcome with numbers that cannot be";
+    features_ = welcome.features & feature_of(options_.compression);
+    packs_ = features_ != 0;
     window_ = welcome.window;
     heartbeat_ = std::chrono::milliseconds(welcome.heartbeat_ms);
     num_given_ = num_written_ = in_flight_.size();  // nobody is writing: all that is applied may go
@@ -547,7 +798,11 @@ class Client {
       statistics_.is_connected = true;
       ++statistics_.connections;
       statistics_.lost += welcome.lost;
-      if (std::exchange(run_, welcome.run) != welcome.run) ++statistics_.servers;
+      if (std::exchange(run_, welcome.run) != welcome.run) {
+        ++statistics_.servers;
+        version_offset_ = version_;
+        server_version_ = 0;
+      }
     }
     say_connected();
     return "";
@@ -592,7 +847,7 @@ class Client {
   /// Reads one frame, which stays valid until the next. Returns why it could not.
   awaitable<std::string> receive(detail::Frame& frame) {
     for (;;) {
-      const auto state = in_.next(kMaxControlBytes, kMaxControlBytes, frame);
+      const auto state = in_.next(limits(), frame);
       if (state == detail::FrameBuffer::State::frame) co_return "";
       if (state == detail::FrameBuffer::State::fault) co_return on_fault();
       if (in_.needed() > in_.capacity()) in_.reserve(in_.needed());
@@ -605,6 +860,11 @@ class Client {
       count_bytes(0, count);
       if (is_open_ && !is_ending_) live();
     }
+  }
+
+  detail::FrameLimits limits() const {
+    if (!is_open_) return {};
+    return {.parameters = options_.max_receive_bytes, .reply = options_.max_receive_bytes};
   }
 
   std::string on_fault() {
@@ -636,6 +896,18 @@ class Client {
       why = co_await receive(frame);
       if (!why.empty() || has_failed()) co_return why;
       if (frame.head.type == MessageType::heartbeat) continue;
+      if (frame.head.type == MessageType::parameters) {
+        on_parameters(read_parameters(frame.payload));
+        continue;
+      }
+      if (frame.head.type == MessageType::leased) {
+        on_leased(read_message<Leased>(frame.payload));
+        continue;
+      }
+      if (frame.head.type == MessageType::reply) {
+        on_reply(frame.payload);
+        continue;
+      }
       if (!expect(frame, MessageType::acknowledge, why)) co_return why;
       const auto message = read_message<Acknowledge>(frame.payload);
       if (message.last > last_given_) co_return "an acknowledgement of what was not sent";
@@ -644,6 +916,60 @@ class Client {
       release();
       wake_.notify();
     }
+  }
+
+  void on_parameters(const ParametersView& view) {
+    if (view.count > 0) {
+      auto parameters = std::make_shared<std::vector<float>>(view.count);
+      view.copy_to(*parameters);
+      const std::lock_guard lock(mutex_);
+      parameters_ = std::move(parameters);
+      server_version_ = view.version;
+      version_ = version_offset_ + view.version;
+      wants_parameters_ = false;
+      ++statistics_.fetched;
+      statistics_.parameter_version = version_;
+    }
+    was_useful_ = true;
+    is_asking_ = false;
+    changed_.notify_all();
+    if (options_.fetch == FetchPolicy::always) ask_for_parameters();
+  }
+
+  void on_leased(Leased leased) {
+    if (leased.ticket == 0 || leased.planned == 0) throw Error("a lease that cannot be");
+    const std::lock_guard lock(mutex_);
+    if (!leased_ || leased_->ticket == leased.ticket) leased_ = std::move(leased);
+    changed_.notify_all();
+  }
+
+  void on_reply(std::span<const std::byte> payload) {
+    ByteReader reader(payload);
+    const auto number = reader.number<std::uint64_t>();
+    const auto status = reader.number<std::uint32_t>();
+    reader.number<std::uint32_t>();
+    PendingCall* call = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = calls_.find(number);
+      if (found == calls_.end()) return;  // nobody waits any more
+      call = found->second;
+      call->state_ = PendingCall::State::taking;
+      calls_.erase(found);
+    }
+    std::exception_ptr failure;
+    const auto body = payload.subspan(CallPayload::kReplyHeadBytes);
+    try {
+      if (status != 0) throw Error(printable({reinterpret_cast<const char*>(body.data()), body.size()}));
+      call->take_(body);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    was_useful_ = true;
+    const std::lock_guard lock(mutex_);
+    call->error_ = std::move(failure);
+    call->state_ = PendingCall::State::done;
+    changed_.notify_all();
   }
 
   /// Forgets the batches that are acknowledged and not being written any more.
@@ -685,17 +1011,23 @@ class Client {
   /// Writes whatever may be written until the connection ends.
   awaitable<void> write_all() {
     std::vector<std::byte> control;
+    std::vector<std::vector<std::byte>> calls;
     std::vector<detail::asio::const_buffer> buffers;
     while (socket_.is_open()) {
       buffers.clear();
       control.clear();
       control.swap(out_);
       if (!control.empty()) buffers.emplace_back(control.data(), control.size());
+      calls.clear();
+      {
+        const std::lock_guard lock(mutex_);
+        calls.swap(outgoing_calls_);
+      }
+      for (const auto& frame : calls) buffers.emplace_back(frame.data(), frame.size());
       gather(buffers);
       if (buffers.empty()) {
         if (says_goodbye_) {
-          error_code ignored;
-          socket_.shutdown(tcp::socket::shutdown_send, ignored);
+          socket_.shut_down();
           break;
         }
         co_await wake_.wait();
@@ -722,13 +1054,15 @@ class Client {
     const Clock::time_point now = Clock::now();
     std::size_t bytes = 0;
     std::uint64_t again = 0;
+    unpacked_.clear();
     const auto may_give = [&] {
       return num_given_ < window_ && buffers.size() < kMaxGather && bytes < kMaxGatherBytes && !says_goodbye_;
     };
     const auto give = [&](Batch& batch) {
       batch.sent_at = now;
-      bytes += batch.frame_bytes();
-      buffers.emplace_back(batch.buffer.data.get(), batch.frame_bytes());
+      bytes += bytes_to_send(batch);
+      const Buffer& frame = must_unpack(batch) ? unpacked_.emplace_back(unpack(batch)) : batch.buffer;
+      buffers.emplace_back(frame.data.get(), bytes_to_send(batch));
       last_given_ = batch.sequence;
       ++num_given_;
     };
@@ -747,7 +1081,7 @@ class Client {
         in_flight_.push_back(std::move(queue_.front()));
         queue_.pop_front();
         in_flight_bytes_ += in_flight_.back().frame_bytes();
-        bytes += in_flight_.back().frame_bytes();
+        bytes += bytes_to_send(in_flight_.back());
         ++num_new;
       }
       if (num_new > 0) first_in_flight_ = in_flight_.front().ordinal;
@@ -758,10 +1092,34 @@ class Client {
       Batch& batch = in_flight_[num_given_];
       batch.sequence = next_sequence_++;
       InsertPayload::set_sequence(batch.sequence, batch.payload());
-      const FrameHeadBytes head = make_frame_head(MessageType::insert, batch.payload());
+      const FrameHeadBytes head = make_frame_head(MessageType::insert, batch.payload(), batch.codec);
       std::memcpy(batch.buffer.data.get(), head.data(), head.size());
       give(batch);
     }
+  }
+
+  /// Whether the batch is packed in a way that this server does not know.
+  bool must_unpack(const Batch& batch) const noexcept {
+    return batch.codec != PayloadCodec::none && (features_ & feature_of(batch.codec)) == 0;
+  }
+
+  std::size_t bytes_to_send(const Batch& batch) const {
+    if (!must_unpack(batch)) return batch.frame_bytes();
+    const std::size_t length = detail::PackedInsert::unpacked_bytes(batch.payload(), UINT32_MAX);
+    return FrameHead{.length = static_cast<std::uint32_t>(length)}.frame_bytes();
+  }
+
+  /// The batch as a frame that is not packed.
+  static Buffer unpack(const Batch& batch) {
+    const std::size_t length = detail::PackedInsert::unpacked_bytes(batch.payload(), UINT32_MAX);
+    Buffer frame(FrameHead{.length = static_cast<std::uint32_t>(length)}.frame_bytes());
+    const std::span<std::byte> payload(frame.data.get() + FrameHead::kBytes, length);
+    if (!detail::PackedInsert::unpack(batch.codec, batch.payload(), payload))
+      throw Error("a batch in the outbox is damaged");
+    std::memset(payload.data() + length, 0, frame.size - FrameHead::kBytes - length);
+    const FrameHeadBytes head = make_frame_head(MessageType::insert, payload);
+    std::memcpy(frame.data.get(), head.data(), head.size());
+    return frame;
   }
 
   // The client's thread: the clock.
@@ -786,10 +1144,12 @@ class Client {
   }
 
   const ClientOptions options_;
-  const RecordLayout layout_;
+  const std::optional<RecordLayout> layout_;
   const std::vector<std::byte> layout_bytes_;
   const Address address_;
   const Id id_;
+
+  std::atomic<bool> packs_{options_.compression != PayloadCodec::none};  // until a server does not know it
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable_any changed_;
@@ -802,12 +1162,24 @@ class Client {
   bool writer_waits_ = false;  // for `insert` to wake it
   std::optional<Failure> failure_;
   ClientStatistics statistics_;
+  std::shared_ptr<const std::vector<float>> parameters_;  // the newest that came
+  std::uint64_t version_ = 0;                             // their version, as callers see it
+  std::uint64_t server_version_ = 0;  // as the server that is connected counts; 0: none of its own came yet
+  std::uint64_t version_offset_ = 0;  // between the two
+  std::uint64_t acting_version_ = 0;  // as the server counts, of what callers have fetched
+  bool wants_parameters_ = false;
+  std::uint32_t lease_count_ = 0;
+  std::optional<Leased> leased_;
+  std::map<std::uint64_t, PendingCall*> calls_;
+  std::vector<std::vector<std::byte>> outgoing_calls_;
+  std::uint64_t last_call_ = 0;
 
   // Only the client's thread uses these.
   Random random_;
   detail::asio::io_context io_{1};
   detail::Resolver resolver_;
-  tcp::socket socket_;
+  std::optional<detail::TlsContext> tls_;
+  detail::Stream socket_;
   detail::Event wake_, writer_ended_, pause_, ticker_;
   detail::FrameBuffer in_;
   std::vector<std::byte> out_;  // control frames to be written
@@ -817,15 +1189,18 @@ class Client {
   bool has_expired_ = false;  // the deadline closed the socket
   bool is_open_ = false, is_writing_ = false, writer_runs_ = false;
   bool is_ending_ = false, says_goodbye_ = false, is_over_ = false;
-  bool was_useful_ = false;  // the connection was good for something: the next attempt comes soon
+  bool has_asked_for_lease_ = false;  // on this connection
+  bool is_asking_ = false;            // a fetch is open
+  bool was_useful_ = false;           // the connection was good for something: the next attempt comes soon
   Clock::duration heartbeat_ = std::chrono::seconds(5);
   Id run_{};
 
   std::deque<Batch> in_flight_;  // sent at least once, in order of sequence
   std::size_t in_flight_bytes_ = 0;
-  std::size_t num_given_ = 0;    // of them, to this connection
-  std::size_t num_written_ = 0;  // of those, completely
-  std::uint32_t window_ = 1;
+  std::size_t num_given_ = 0;     // of them, to this connection
+  std::size_t num_written_ = 0;   // of those, completely
+  std::vector<Buffer> unpacked_;  // what is being written to a server that does not know the codec
+  std::uint32_t window_ = 1, features_ = 0;
   std::uint64_t next_sequence_ = 1;
   std::uint64_t last_given_ = 0, acknowledged_ = 0;  // sequence numbers
 

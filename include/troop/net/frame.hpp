@@ -18,32 +18,40 @@ namespace troop::net {
 /// Grows when a frame or message changes in a way that older programs cannot read; see docs/protocol.md.
 inline constexpr std::uint8_t kProtocolVersion = 1;
 
-/// The largest payload of any frame that is not an insert.
+/// The largest payload of any frame that carries no records, parameters, call or reply.
 inline constexpr std::uint32_t kMaxControlBytes = 64 << 10;
 
 /// What a frame carries. The numbers are part of the protocol: they never change, and none is used again.
 enum class MessageType : std::uint8_t {
-  hello = 1,         ///< client: who I am, what records I send, a nonce
-  challenge = 2,     ///< server: a nonce
-  proof = 3,         ///< client: I know the token
-  welcome = 4,       ///< server: so do I; what is applied already, and the limits
-  refusal = 5,       ///< either: why this ends; the last frame
-  insert = 6,        ///< client: a batch of items
-  acknowledge = 7,   ///< server: batches that are in the replay
-  fetch = 8,         ///< reserved; client: parameters newer than mine, now or as soon as there are
-  parameters = 9,    ///< reserved; server: the newest parameters, or that there are no newer
-  lease = 10,        ///< reserved; client: indices of the ladder for my environments
-  leased = 11,       ///< reserved; server: these
-  heartbeat = 12,    ///< either: I am here
-  goodbye = 13,      ///< either: this ends on purpose; the last frame
-  shard_call = 14,   ///< reserved; client: an operation on the replay
-  shard_reply = 15,  ///< reserved; server: its result
+  hello = 1,        ///< client: who I am, what records I send, a nonce
+  challenge = 2,    ///< server: a nonce
+  proof = 3,        ///< client: I know the token
+  welcome = 4,      ///< server: so do I; what is applied already, and the limits
+  refusal = 5,      ///< either: why this ends; the last frame
+  insert = 6,       ///< client: a batch of items
+  acknowledge = 7,  ///< server: batches that are in the replay
+  fetch = 8,        ///< client: parameters newer than mine, now or as soon as there are
+  parameters = 9,   ///< server: the newest parameters, or that there are no newer
+  lease = 10,       ///< client: places on the ladder of exploration rates for my environments
+  leased = 11,      ///< server: these
+  heartbeat = 12,   ///< either: I am here
+  goodbye = 13,     ///< either: this ends on purpose; the last frame
+  call = 14,        ///< client: a question or order, whatever client and server have agreed on
+  reply = 15,       ///< server: its result
 };
 
 inline constexpr std::uint8_t kLastMessageType = 15;
 
-/// How a payload is packed. Only `none` is in use.
+/// How the payload of an insert is compressed.
 enum class PayloadCodec : std::uint8_t { none = 0, lz4 = 1, zstd = 2 };
+
+/// The bit of the features of hello and welcome that stands for a codec. The bits are part of the protocol.
+constexpr std::uint32_t feature_of(PayloadCodec codec) noexcept {
+  return codec == PayloadCodec::lz4 ? 1 : codec == PayloadCodec::zstd ? 2 : 0;
+}
+
+/// All features of this version.
+inline constexpr std::uint32_t kFeatures = feature_of(PayloadCodec::lz4) | feature_of(PayloadCodec::zstd);
 
 /// The sixteen bytes in front of every payload:
 ///
@@ -121,10 +129,18 @@ inline std::uint32_t checksum(const FrameHead& head, std::span<const std::byte> 
 }  // namespace detail
 
 /// The head of a frame with this payload, of less than 4 GiB.
-inline FrameHeadBytes make_frame_head(MessageType type, std::span<const std::byte> payload) noexcept {
-  FrameHead head{.type = type, .length = static_cast<std::uint32_t>(payload.size())};
+inline FrameHeadBytes make_frame_head(MessageType type, std::span<const std::byte> payload,
+                                      PayloadCodec codec = PayloadCodec::none) noexcept {
+  FrameHead head{.type = type, .codec = codec, .length = static_cast<std::uint32_t>(payload.size())};
   head.checksum = detail::checksum(head, payload);
   return detail::encode(head);
+}
+
+/// Makes a frame of a payload that begins FrameHead::kBytes into `frame`, which may be of less than 4 GiB.
+inline void finish_frame(MessageType type, std::vector<std::byte>& frame) {
+  const FrameHeadBytes head = make_frame_head(type, std::span(frame).subspan(FrameHead::kBytes));
+  std::memcpy(frame.data(), head.data(), head.size());
+  frame.resize((frame.size() + FrameHead::kAlignment - 1) / FrameHead::kAlignment * FrameHead::kAlignment);
 }
 
 /// Appends a whole frame to `out`, which holds whole frames.
@@ -137,8 +153,9 @@ inline void append_frame(MessageType type, std::span<const std::byte> payload, s
 
 /// Reads a head that may be anything; nothing but its own bytes decides, so the payload need not be there
 /// yet. After the fault `version` the head is what the frame says, for a refusal can be read in any version.
-inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes,
-                                   FrameHead& head) noexcept {
+/// `features` are those that both ends have agreed on.
+inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes> bytes, FrameHead& head,
+                                   std::uint32_t features = 0) noexcept {
   if (std::memcmp(bytes.data(), "TRP", 3) != 0) return FrameFault::magic;
   head.version = std::to_integer<std::uint8_t>(bytes[3]);
   const auto type = std::to_integer<std::uint8_t>(bytes[4]);
@@ -148,7 +165,8 @@ inline FrameFault parse_frame_head(std::span<const std::byte, FrameHead::kBytes>
   std::memcpy(&head.checksum, bytes.data() + 12, 4);
   if (head.version != kProtocolVersion) return FrameFault::version;
   if (type == 0 || type > kLastMessageType) return FrameFault::type;
-  if (head.codec != PayloadCodec::none) return FrameFault::codec;
+  const bool is_agreed = head.type == MessageType::insert && (features & feature_of(head.codec)) != 0;
+  if (head.codec != PayloadCodec::none && !is_agreed) return FrameFault::codec;
   if (bytes[6] != std::byte{0} || bytes[7] != std::byte{0}) return FrameFault::reserved;
   return FrameFault::none;
 }

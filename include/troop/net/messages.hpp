@@ -14,6 +14,7 @@
 #include <cereal/types/common.hpp>
 #include <troop/core/bytes.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/float16.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
 #include <troop/net/authentication.hpp>
@@ -45,9 +46,11 @@ enum class RefusalCode : std::uint8_t {
   rejected = 10,
   failed = 11,
   role = 12,
+  finished = 13,
+  tls = 14,
 };
 
-inline constexpr std::size_t kNumRefusalCodes = 13;  ///< the numbers are below it
+inline constexpr std::size_t kNumRefusalCodes = 15;  ///< the numbers are below it
 
 /// The server said that there is no sense in trying again. `what` has its sentence.
 class RefusedError : public Error {
@@ -73,9 +76,9 @@ struct Hello {
   Role role = Role::actor;
   Id client{};
   Nonce nonce{};
-  std::uint32_t features = 0;
-  std::uint64_t first = 1;  ///< the least sequence number that may still be sent
-  std::string name;         ///< of the process, for people
+  std::uint32_t features = 0;  ///< that the client would use
+  std::uint64_t first = 1;     ///< the least sequence number that may still be sent
+  std::string name;            ///< of the process, for people
   std::vector<std::byte> layout;
 
   template <class Archive>
@@ -115,7 +118,7 @@ struct Welcome {
   std::uint32_t window = 1;  ///< batches that may be unacknowledged
   std::uint32_t heartbeat_ms = 5000;
   std::uint32_t max_frame_bytes = 0;
-  std::uint32_t features = 0;
+  std::uint32_t features = 0;  ///< of those in the hello, that the server knows
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -143,6 +146,47 @@ struct Acknowledge {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(last);
+  }
+};
+
+/// Asks for parameters. The answer is a parameters frame: at once when there are newer ones, or when `wait` is
+/// false; else as soon as there are. One is open at a time; a further one takes its place.
+struct Fetch {
+  static constexpr MessageType kType = MessageType::fetch;
+  std::uint64_t version = 0;  ///< that the client has of this run; 0: none
+  bool wait = true;
+  bool as_float16 = false;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(version, wait, as_float16);
+  }
+};
+
+/// Asks for places on the ladder, or tells which one has.
+struct Lease {
+  static constexpr MessageType kType = MessageType::lease;
+  std::uint32_t count = 1;   ///< environments
+  std::uint64_t ticket = 0;  ///< of the lease that the client holds; 0: none
+  std::uint64_t first = 0;   ///< index of its first environment
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(count, ticket, first);
+  }
+};
+
+/// Environments first to first + count - 1 of the fleet are the client's.
+struct Leased {
+  static constexpr MessageType kType = MessageType::leased;
+  std::uint64_t ticket = 0;  ///< never 0, never the same again: for the streams of random numbers
+  std::uint64_t first = 0;
+  std::uint64_t planned = 1;         ///< environments that the ladder is made for
+  std::vector<std::string> replays;  ///< HOST:PORT of the shards that take items; empty: this server does
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(ticket, first, planned, replays);
   }
 };
 
@@ -210,9 +254,9 @@ inline std::string printable(std::string_view text, std::size_t most = kMaxSente
 }
 
 /// A batch of items as the payload of an insert frame: sequence number (8 bytes), number of items (4), 0 (4),
-/// records, zeros up to a multiple of 4, priorities.
+/// version of the parameters that acted (8; 0: not known), records, zeros up to a multiple of 4, priorities.
 struct InsertPayload {
-  static constexpr std::size_t kHeadBytes = 16;
+  static constexpr std::size_t kHeadBytes = 24;
 
   /// Bytes of the payload; 0 when they would be 2^32 or more.
   static constexpr std::size_t bytes(std::size_t count, std::size_t record_bytes) noexcept {
@@ -247,11 +291,15 @@ struct InsertPayload {
   static void set_sequence(std::uint64_t sequence, std::span<std::byte> out) noexcept {
     std::memcpy(out.data(), &sequence, sizeof sequence);
   }
+  static void set_version(std::uint64_t version, std::span<std::byte> out) noexcept {
+    std::memcpy(out.data() + 16, &version, sizeof version);
+  }
 };
 
 /// An insert's payload where it was received.
 struct InsertView {
   std::uint64_t sequence;
+  std::uint64_t version;  ///< of the parameters that acted; 0: not known
   BatchView records;
   std::span<const float> priorities;
 };
@@ -263,6 +311,7 @@ inline InsertView read_insert(std::span<const std::byte> payload, const RecordLa
   const auto sequence = reader.number<std::uint64_t>();
   const auto count = reader.number<std::uint32_t>();
   if (reader.number<std::uint32_t>() != 0) throw Error("a batch with reserved bytes in use");
+  const auto version = reader.number<std::uint64_t>();
   if (sequence == 0) throw Error("a batch with the sequence number 0");
   if (count == 0) throw Error("a batch without items");
   if (payload.size() != InsertPayload::bytes(count, layout.size())) {
@@ -270,8 +319,59 @@ inline InsertView read_insert(std::span<const std::byte> payload, const RecordLa
                 " bytes in " + std::to_string(payload.size()) + " bytes");
   }
   const std::byte* priorities = payload.data() + InsertPayload::priorities_at(count, layout.size());
-  return {sequence, BatchView(layout, payload.data() + InsertPayload::kHeadBytes, count),
+  return {sequence, version, BatchView(layout, payload.data() + InsertPayload::kHeadBytes, count),
           std::span(reinterpret_cast<const float*>(priorities), count)};
 }
+
+/// Parameters where they were received: the payload is version (8 bytes), count (4), 0 for float32 and 1 for
+/// float16 (4), values. A count of 0 says that there are no newer ones than `version`.
+struct ParametersView {
+  static constexpr std::size_t kHeadBytes = 16;
+
+  std::uint64_t version;
+  std::size_t count;
+  bool is_float16;
+  const std::byte* values;
+
+  static constexpr std::size_t bytes(std::size_t count, bool as_float16) noexcept {
+    return kHeadBytes + count * (as_float16 ? sizeof(std::uint16_t) : sizeof(float));
+  }
+
+  static void write_head(std::uint64_t version, std::size_t count, bool as_float16, std::byte* out) noexcept {
+    const auto short_count = static_cast<std::uint32_t>(count);
+    const std::uint32_t format = as_float16 ? 1 : 0;
+    std::memcpy(out, &version, 8);
+    std::memcpy(out + 8, &short_count, 4);
+    std::memcpy(out + 12, &format, 4);
+  }
+
+  /// `out` is `count` long.
+  void copy_to(std::span<float> out) const noexcept {
+    if (is_float16) {
+      from_float16(std::span(reinterpret_cast<const std::uint16_t*>(values), count), out);
+    } else if (count > 0) {
+      std::memcpy(out.data(), values, count * sizeof(float));
+    }
+  }
+};
+
+/// Reads a parameters payload that may be anything, without a copy. `payload` must lie at a multiple of 4.
+/// Throws Error with the reason for what is none.
+inline ParametersView read_parameters(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  const auto version = reader.number<std::uint64_t>();
+  const auto count = reader.number<std::uint32_t>();
+  const auto format = reader.number<std::uint32_t>();
+  if (format > 1) throw Error("parameters in format " + std::to_string(format));
+  if (payload.size() != ParametersView::bytes(count, format == 1))
+    throw Error(std::to_string(count) + " parameters in " + std::to_string(payload.size()) + " bytes");
+  return {version, count, format == 1, payload.data() + ParametersView::kHeadBytes};
+}
+
+/// The heads of calls and replies: the number by which a client tells its calls apart (8 bytes), and of a
+/// reply whether the server did it (4 bytes, 0), or a sentence follows that says why not (1), and 0 (4).
+struct CallPayload {
+  static constexpr std::size_t kHeadBytes = 8, kReplyHeadBytes = 16;
+};
 
 }  // namespace troop::net

@@ -30,31 +30,38 @@
 #include <troop/core/error.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
+#include <troop/net/actor_leases.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/detail/limited_log.hpp>
+#include <troop/net/detail/packed_insert.hpp>
+#include <troop/net/detail/stream.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/net/messages.hpp>
+#include <troop/net/parameter_server.hpp>
+#include <troop/net/tls.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
 namespace troop::net {
 
 struct ServerOptions {
-  /// HOST:PORT; port 0 takes any free one. Beyond loopback only with a token, or `insecure`.
+  /// HOST:PORT; port 0 takes any free one. Beyond loopback only with a token, TLS, or `insecure`.
   std::string listen = "127.0.0.1:0";
-  Token token = {};       ///< that clients must know; empty: none
+  Token token = {};  ///< that clients must know; empty: none
+  /// None: in the clear. Without a token and without `tls->authority` everybody who can connect may insert.
+  std::optional<TlsOptions> tls = {};
   bool insecure = false;  ///< let everybody who can connect insert
   /// Told to clients, who see by it whether the server is another one. Zeros: random bytes.
   Id run = {};
   std::size_t max_connections = 4096;
   std::size_t max_sessions = 65536;                     ///< clients that are remembered
   std::size_t max_frame_bytes = std::size_t{64} << 20;  ///< of one batch
-  std::size_t max_receive_bytes = std::size_t{512}
-                                  << 20;  ///< of all frames beyond 32 KiB that are being received
-  std::uint32_t window = 64;              ///< batches of a client that may be unacknowledged
-  Clock::duration handshake_deadline = std::chrono::seconds(5);
+  /// Of all frames beyond 32 KiB that are being received, and of batches that were compressed and wait.
+  std::size_t max_receive_bytes = std::size_t{512} << 20;
+  std::uint32_t window = 64;  ///< batches of a client that may be unacknowledged
+  Clock::duration handshake_deadline = std::chrono::seconds(5);  ///< TLS included
   Clock::duration heartbeat = std::chrono::seconds(5);
   Clock::duration idle_deadline =
       std::chrono::seconds(20);  ///< a client that is silent for so long is dropped
@@ -65,6 +72,12 @@ struct ServerOptions {
   void validate() const {
     using std::chrono::milliseconds;
     parse_address(listen, "listen");
+    if (tls) {
+      tls->validate();
+      require(!tls->certificate.empty(), "tls", "no certificate", "a certificate and its key");
+      require(tls->server_name.empty(), "tls.server_name", "\"" + tls->server_name + "\"",
+              "nothing: it is for clients");
+    }
     require(max_connections >= 1 && max_connections <= 1'000'000, "max_connections", max_connections,
             "an integer from 1 to 1000000");
     require(max_sessions >= max_connections, "max_sessions", max_sessions, "at least max_connections");
@@ -109,43 +122,72 @@ struct ServerStatistics {
   std::uint64_t duplicates = 0;  ///< batches that came again, were acknowledged and not applied
   std::uint64_t lost =
       0;  ///< batches that had been acknowledged and are not in the sessions that were restored
+  std::uint64_t packed = 0;        ///< batches that came compressed
   std::uint64_t waits = 0;         ///< batches that had to wait because the replay was full
   std::uint64_t memory_waits = 0;  ///< frames that had to wait for other frames' receive buffers
+  std::uint64_t parameters = 0;    ///< that were sent, to all clients together
+  std::uint64_t leases = 0;        ///< that were given, or given again
+  std::uint64_t calls = 0;         ///< that were answered
   std::uint64_t bytes_received = 0, bytes_sent = 0;
+  /// How many versions behind the newest parameters those were that made the items: a moving mean over about
+  /// the last 100 batches of which it is known, and the largest.
+  double mean_policy_lag = 0.0;
+  std::uint64_t max_policy_lag = 0;
 
   std::uint64_t refused_for(RefusalCode code) const { return refused[static_cast<std::size_t>(code)]; }
 };
 
+/// What a server does for its clients. What is left empty it does not do: who asks for that is refused.
+/// Everything here is called by the server's thread and must not block, and must outlive the server.
+struct Services {
+  /// Takes a batch of items, or returns timeout when there is no room at the moment; then that batch waits, and
+  /// nothing more is read from its connection. The records lie in the receive buffer and are gone when it
+  /// returns. What it throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to
+  /// try again.
+  std::function<Outcome(const BatchView& records, std::span<const float> priorities)> insert = {};
+  /// Sends these to clients that ask.
+  ParameterServer* parameters = nullptr;
+  /// Gives clients places on the ladder of exploration rates.
+  ActorLeases* leases = nullptr;
+  /// Answers a call: appends to `reply`. What it throws becomes an Error at the client's. The call lies in the
+  /// receive buffer, at a multiple of 8 bytes.
+  std::function<void(std::span<const std::byte> call, std::vector<std::byte>& reply)> call = {};
+};
+
+/// How a server takes its leave: clients of one that is `stopping` try to reconnect, those of one that has
+/// `finished` end.
+enum class Farewell { stopping, finished };
+
 /// Listens for clients, checks who they are, and gives their batches to `insert`: each batch once, those of
 /// one client in the order in which it was given them, whatever happens to connections in between
-/// (docs/protocol.md).
+/// (docs/protocol.md). Also sends parameters, leases places, and answers calls, as `Services` say.
 ///
-/// One thread of its own does everything. `insert(records, priorities)` is called by it and must not block:
-/// it returns timeout when there is no room at the moment; then that batch waits, and nothing more is read
-/// from its connection. The records lie in the receive buffer and are gone when it returns. Memory: 32 KiB a
-/// connection, and at most `max_receive_bytes` for large frames.
+/// One thread of its own does everything. Memory: 32 KiB a connection, 100 KiB more with TLS, at most
+/// `max_receive_bytes` for large frames, `max_frame_bytes` for the batch that is being unpacked, and of what is
+/// to be sent a few control messages, one frame of parameters that all connections share, and one reply a
+/// connection.
 ///
-/// What `insert` throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to try
-/// again.
-///
-/// Thread-safe. The constructor throws InvalidArgument for bad options, Error when it cannot listen there.
+/// Thread-safe. The constructor throws InvalidArgument for bad options, FileError for certificates and keys
+/// that cannot be used, Error when it cannot listen there.
 ///
 ///     agent::LocalSink sink(replay, limiter);
 ///     net::Server server({.listen = "0.0.0.0:7777", .token = net::Token::from_file("token")}, replay.layout(),
 ///                        [&](auto& records, auto priorities) { return sink.insert(records, priorities, Deadline::now()); });
 class Server {
  public:
-  using Insert = std::function<Outcome(const BatchView&, std::span<const float>)>;
+  using Insert = decltype(Services::insert);
 
-  /// `sessions`: of the server whose replay this one continues with, the oldest first.
-  Server(const ServerOptions& options, const RecordLayout& layout, Insert insert,
+  /// `layout`: of the items that `services.insert` takes. `sessions`: of the server whose replay this one
+  /// continues with, the oldest first.
+  Server(const ServerOptions& options, const RecordLayout& layout, Services services,
          std::span<const Session> sessions = {})
       : options_((options.validate(), options)),
         layout_(layout),
-        insert_(std::move(insert)),
+        services_(std::move(services)),
         acceptor_(io_),
         ticker_(io_),
         log_(options.log) {
+    if (options_.tls) tls_.emplace(*options_.tls);
     if (options_.run == Id{}) options_.run = random_bytes<16>();
     restore(sessions);
     listen();
@@ -154,8 +196,23 @@ class Server {
         std::chrono::milliseconds(1), std::chrono::milliseconds(250));
     detail::asio::co_spawn(io_, accept(), detail::asio::detached);
     detail::asio::co_spawn(io_, tick(), detail::asio::detached);
-    thread_ = std::thread([this] { io_.run(); });
+    if (services_.parameters != nullptr) {
+      listener_ = services_.parameters->listen([this] {
+        if (!is_told_.exchange(true)) detail::asio::post(io_, [this] { send_new_parameters(); });
+      });
+    }
+    try {
+      thread_ = std::thread([this] { io_.run(); });
+    } catch (...) {
+      if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+      throw;
+    }
   }
+
+  /// A server that takes items and does nothing else.
+  Server(const ServerOptions& options, const RecordLayout& layout, Insert insert,
+         std::span<const Session> sessions = {})
+      : Server(options, layout, Services{.insert = std::move(insert)}, sessions) {}
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -184,23 +241,28 @@ class Server {
     const Counters& c = counters_;
     s.connections = c.connections, s.receive_bytes = c.receive_bytes, s.accepted = c.accepted;
     s.admitted = c.admitted, s.frames = c.frames, s.batches = c.batches, s.items = c.items;
-    s.duplicates = c.duplicates, s.lost = c.lost, s.waits = c.waits, s.memory_waits = c.memory_waits;
+    s.duplicates = c.duplicates, s.lost = c.lost, s.packed = c.packed, s.waits = c.waits,
+    s.memory_waits = c.memory_waits;
     s.bytes_received = c.bytes_received, s.bytes_sent = c.bytes_sent, s.sessions = c.sessions;
+    s.parameters = c.parameters, s.leases = c.leases, s.calls = c.calls, s.max_policy_lag = c.max_policy_lag;
+    s.mean_policy_lag = mean_policy_lag_.load(std::memory_order_relaxed);
     for (std::size_t i = 0; i < kNumRefusalCodes; ++i) s.refused[i] = c.refused[i];
     return s;
   }
 
   /// Takes no more, acknowledges what was applied, says goodbye to all, and joins the thread: by the
-  /// deadline, or a second after, whichever is earlier, connections are closed whatever they do. Clients will
-  /// try to reconnect. To be called by one thread; the second call does nothing.
-  void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1))) {
+  /// deadline, or a second after, whichever is earlier, connections are closed whatever they do. To be called
+  /// by one thread; the second call does nothing.
+  void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1)),
+            Farewell farewell = Farewell::stopping) {
     if (!thread_.joinable()) return;
-    detail::asio::post(io_, [this, deadline] {
+    if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+    detail::asio::post(io_, [this, deadline, farewell] {
       stopping_ = true;
       error_code ignored;
       acceptor_.close(ignored);
       const auto latest = std::min(deadline.time(), Clock::now() + kLinger);
-      for (const auto& connection : connections_) end(*connection, latest);
+      for (const auto& connection : connections_) end(*connection, latest, farewell);
       ticker_.notify();
     });
     thread_.join();
@@ -216,6 +278,7 @@ class Server {
   static constexpr std::size_t kProgress =
       64 << 10;                                  // bytes of an unfinished frame that count as a sign of life
   static constexpr std::size_t kMaxEnding = 64;  // connections beyond the limit that are told so
+  static constexpr std::size_t kWritePiece = 256 << 10;  // of a block, within the idle deadline
 
   /// Written by the server's thread, read by any.
   class Counter {
@@ -230,7 +293,8 @@ class Server {
 
   struct Counters {
     Counter connections, sessions, receive_bytes, accepted, admitted, frames, batches, items, duplicates,
-        lost, waits, memory_waits, bytes_received, bytes_sent;
+        lost, packed, waits, memory_waits, parameters, leases, calls, max_policy_lag, bytes_received,
+        bytes_sent;
     std::array<Counter, kNumRefusalCodes> refused;
   };
 
@@ -245,16 +309,25 @@ class Server {
   };
   using Sessions = std::map<Id, Known>;
 
-  enum class Phase { hello, proof, open, ending };
+  enum class Phase { tls, hello, proof, open, ending };
+
+  struct Memory {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
 
   struct Connection {
     Connection(Server& server, tcp::socket s)
-        : socket(std::move(s)), wake(server.io_), pause(server.io_), last_write(Clock::now()) {}
+        : socket(std::move(s)),
+          phase(server.tls_ ? Phase::tls : Phase::hello),
+          wake(server.io_),
+          pause(server.io_),
+          last_write(Clock::now()) {}
 
-    tcp::socket socket;
+    detail::Stream socket;
     std::string peer;  // for the log
     std::list<std::shared_ptr<Connection>>::iterator place;
-    Phase phase = Phase::hello;
+    Phase phase;
     Clock::time_point deadline;  // of the phase, or of the next sign of life
 
     detail::FrameBuffer in;
@@ -262,16 +335,21 @@ class Server {
     bool used_large = false;   // a large frame came since the last tick
     bool may_shrink = false;   // nobody uses the buffer
     bool has_waited = false;   // the frame at hand has
+    Memory unpacked;           // that frame's payload, if it was compressed and waits
 
-    std::vector<std::byte> out;  // frames to be written
+    std::vector<std::byte> out;                  // frames to be written
+    std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
     bool acknowledge = false, heartbeat = false, is_writing = false;
     detail::Event wake, pause;  // wake: there is something to write; pause: before trying an insert again
     Clock::time_point last_write;
+
+    std::optional<Fetch> fetch;  // that waits for new parameters
 
     std::vector<std::byte> hello_payload, challenge_payload;
     Hello hello;
     Sessions::iterator session;  // in phase open, and in phase ending after it unless displaced
     bool has_session = false;
+    bool sends_items = false;
   };
   using ConnectionPointer = std::shared_ptr<Connection>;
 
@@ -298,9 +376,14 @@ class Server {
     if (error) throw Error(place + error.message());
     const tcp::endpoint endpoint = *found.begin();
     if (!endpoint.address().is_loopback() && options_.token.is_empty() && !options_.insecure) {
-      throw InvalidArgument(
-          "listen", to_string(wanted),
-          "a loopback address such as 127.0.0.1, or a token, or insecure to let everybody in");
+      if (!options_.tls) {
+        throw InvalidArgument(
+            "listen", to_string(wanted),
+            "a loopback address such as 127.0.0.1, or a token, or TLS, or insecure to let everybody in");
+      }
+      if (options_.tls->authority.empty())
+        log_.say("everybody who can connect to " + to_string(wanted) +
+                 " may insert: there is neither a token nor an authority for clients' certificates");
     }
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -356,22 +439,21 @@ class Server {
   /// Refuses the oldest connection that has not proven itself, so that silent strangers cannot keep others
   /// out: the newest of all when there is no other.
   void make_room() {
-    const auto victim = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-      return connection->phase == Phase::hello || connection->phase == Phase::proof;
-    });
+    const auto victim = std::find_if(connections_.begin(), connections_.end(),
+                                     [](const auto& connection) { return connection->phase < Phase::open; });
     refuse(**victim, RefusalCode::crowded, true,
            "there are " + std::to_string(options_.max_connections) + " connections already");
   }
 
   void remove(Connection& connection) {
-    error_code ignored;
-    connection.socket.close(ignored);
+    connection.socket.close();
     if (connection.phase == Phase::ending) --num_ending_;
     connection.phase = Phase::ending;
     connection.wake.notify();
-    receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase;
-    counters_.receive_bytes.set(receive_bytes_);
+    receive_bytes_ -= connection.in.capacity() - detail::FrameBuffer::kBase + connection.unpacked.size;
+    count_receive_bytes();
     if (connection.has_session) {
+      if (services_.leases != nullptr) services_.leases->leave(connection.session->first);
       Known& known = connection.session->second;
       known.connection = nullptr;
       known.left = ++leaves_;
@@ -386,19 +468,26 @@ class Server {
   /// closes when the peer does, at the latest at `latest`.
   void begin_ending(Connection& connection, Clock::time_point latest) {
     connection.phase = Phase::ending;
+    connection.blocks.clear();
+    connection.fetch.reset();
     ++num_ending_;
     connection.deadline = latest;
     connection.wake.notify();
     connection.pause.notify();
   }
 
-  void end(Connection& connection, Clock::time_point latest) {
+  void end(Connection& connection, Clock::time_point latest, Farewell farewell) {
     if (connection.phase == Phase::ending) {
       connection.deadline = std::min(connection.deadline, latest);
       return;
     }
     append_acknowledgement(connection);
-    append_frame(MessageType::goodbye, {}, connection.out);
+    if (farewell == Farewell::finished && connection.phase == Phase::open) {
+      count_refusal(RefusalCode::finished);
+      append_message(Refusal{RefusalCode::finished, false, "the training is finished"}, connection.out);
+    } else if (connection.phase != Phase::tls) {
+      append_frame(MessageType::goodbye, {}, connection.out);
+    }
     begin_ending(connection, latest);
   }
 
@@ -407,11 +496,10 @@ class Server {
   void refuse(Connection& connection, RefusalCode code, bool again, const std::string& sentence) {
     if (connection.phase == Phase::ending) return;
     count_refusal(code);
-    const std::string name =
-        connection.hello.name.empty() ? "" : " (" + printable(connection.hello.name) + ")";
-    log_.say("refused " + connection.peer + name + ": " + printable(sentence));
+    log_.say("refused " + who(connection) + ": " + printable(sentence));
     append_acknowledgement(connection);
-    append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
+    if (connection.phase != Phase::tls)  // else nobody could read it
+      append_message(Refusal{code, again, sentence.substr(0, kMaxSentenceBytes)}, connection.out);
     begin_ending(connection, Clock::now() + kLinger);
   }
 
@@ -422,9 +510,10 @@ class Server {
   awaitable<void> read(ConnectionPointer connection) {
     Connection& c = *connection;
     try {
+      if (c.phase == Phase::tls) co_await shake_hands(c);
       while (c.phase != Phase::ending) {
         detail::Frame frame;
-        const auto state = c.in.next(static_cast<std::uint32_t>(insert_limit(c)), kMaxControlBytes, frame);
+        const auto state = c.in.next(limits(c), frame);
         if (state == detail::FrameBuffer::State::fault) {
           refuse_fault(c);
           break;
@@ -463,18 +552,45 @@ class Server {
     remove(c);
   }
 
+  /// The server's side of a TLS handshake. After it the phase is hello, or ending.
+  awaitable<void> shake_hands(Connection& c) {
+    error_code error;
+    char first = 0;
+    co_await c.socket.socket().async_receive(detail::asio::buffer(&first, 1), tcp::socket::message_peek,
+                                             detail::into(error));
+    if (c.phase == Phase::ending) co_return;
+    if (error) {  // looked whether somebody listens here
+      begin_ending(c, Clock::now());
+    } else if (first == 'T') {  // a frame in the clear; the answer is one too
+      c.phase = Phase::hello;
+      refuse(c, RefusalCode::tls, false, "this server speaks TLS only, and the client does not");
+    } else {
+      co_await c.socket.accept_tls(*tls_, error);
+      if (!error && c.phase != Phase::ending) c.phase = Phase::hello;
+      if (!error) co_return;
+      const std::string why = tls_->failure(c.socket.tls(), error, "client");
+      c.socket.drop_tls();
+      refuse(c, RefusalCode::tls, false, why);
+    }
+  }
+
   awaitable<bool> receive(Connection& c) {
     error_code error;
+    std::size_t count = 0;
     if (c.in.empty() && c.in.capacity() > detail::FrameBuffer::kBase) {  // it may be taken away meanwhile
+      std::array<std::byte, 64> few;
       c.may_shrink = true;
-      co_await c.socket.async_wait(tcp::socket::wait_read, detail::into(error));
+      count = co_await c.socket.wait(few, error);
       c.may_shrink = false;
       if (error) co_return false;
+      std::memcpy(c.in.space().data(), few.data(), count);
     }
-    const auto space = c.in.space();
-    const auto buffer = detail::asio::buffer(space.data(), space.size());
-    const std::size_t count = co_await c.socket.async_read_some(buffer, detail::into(error));
-    if (error) co_return false;
+    if (count == 0) {
+      const auto space = c.in.space();
+      const auto buffer = detail::asio::buffer(space.data(), space.size());
+      count = co_await c.socket.async_read_some(buffer, detail::into(error));
+      if (error) co_return false;
+    }
     counters_.bytes_received.add(count);
     c.in.received(count);
     c.progress += count;
@@ -489,8 +605,9 @@ class Server {
   }
 
   /// Strangers cannot send batches, so nothing large.
-  std::size_t insert_limit(const Connection& c) const {
-    return c.phase == Phase::open ? options_.max_frame_bytes : kMaxControlBytes;
+  detail::FrameLimits limits(const Connection& c) const {
+    if (c.phase != Phase::open) return {};
+    return {.insert = options_.max_frame_bytes, .call = options_.max_frame_bytes};
   }
 
   /// Whether the frame at the front fits into the buffer, which grows if the limit of all buffers allows it;
@@ -517,8 +634,10 @@ class Server {
     const std::size_t before = c.in.capacity();
     c.in.reserve(capacity);
     receive_bytes_ = receive_bytes_ - before + capacity;
-    counters_.receive_bytes.set(receive_bytes_);
+    count_receive_bytes();
   }
+
+  void count_receive_bytes() { counters_.receive_bytes.set(receive_bytes_ + unpacking_.size); }
 
   void refuse_fault(Connection& c) {
     const FrameFault fault = c.in.fault();
@@ -530,6 +649,9 @@ class Server {
     if (fault == FrameFault::length) {
       return refuse(c, RefusalCode::malformed, false,
                     "a frame of " + std::to_string(c.in.head().length) + " bytes, more than allowed");
+    }
+    if (fault == FrameFault::magic && !c.socket.tls() && detail::is_tls_record(c.in.front())) {
+      return refuse(c, RefusalCode::tls, false, "the client speaks TLS, and this server does not");
     }
     const bool is_damage = fault == FrameFault::checksum;
     refuse(c, is_damage ? RefusalCode::damaged : RefusalCode::malformed, is_damage,
@@ -558,7 +680,10 @@ class Server {
     if (c.phase == Phase::hello && type == MessageType::hello) return on_hello(c, frame.payload);
     if (c.phase == Phase::proof && type == MessageType::proof) return on_proof(c, frame.payload);
     if (c.phase == Phase::open) {
-      if (type == MessageType::insert) return on_insert(c, frame.payload);
+      if (type == MessageType::insert) return on_insert(c, frame);
+      if (type == MessageType::call) return on_call(c, frame.payload);
+      if (type == MessageType::fetch) return on_fetch(c, frame.payload);
+      if (type == MessageType::lease) return on_lease(c, frame.payload);
       if (type == MessageType::heartbeat && frame.payload.empty()) return Progress::done;
       if (type == MessageType::goodbye && frame.payload.empty()) return on_goodbye(c);
     }
@@ -568,6 +693,8 @@ class Server {
   Progress on_hello(Connection& c, std::span<const std::byte> payload) {
     c.hello = read_message<Hello>(payload);
     if (c.hello.name.size() > kMaxNameBytes) throw Error("a name of more than 128 bytes");
+    const auto role = static_cast<int>(c.hello.role);
+    if (role < 1 || role > 4) throw Error("role " + std::to_string(role) + ", which is none");
     if (c.hello.first == 0) throw Error("a first sequence number of 0");
     c.hello_payload.assign(payload.begin(), payload.end());
     const Challenge challenge{.nonce = random_bytes<32>(), .needs_token = !options_.token.is_empty()};
@@ -592,12 +719,10 @@ class Server {
         return Progress::done;
       }
     }
-    if (c.hello.role != Role::actor) {
-      refuse(c, RefusalCode::role, false,
-             "this server does not serve the role " + std::to_string(static_cast<int>(c.hello.role)));
-      return Progress::done;
-    }
-    const std::string difference = layout_difference(c.hello.layout, layout_);
+    // Who sends no layout sends no items; who sends one to a server that takes none finds out when he inserts.
+    const std::string difference = c.hello.layout.empty() || !services_.insert
+                                       ? std::string()
+                                       : layout_difference(c.hello.layout, layout_);
     if (!difference.empty()) {
       refuse(c, RefusalCode::layout, false, difference);
       return Progress::done;
@@ -609,11 +734,14 @@ class Server {
                     .window = options_.window,
                     .heartbeat_ms = static_cast<std::uint32_t>(
                         std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count()),
-                    .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes)};
+                    .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes),
+                    .features = c.hello.features & kFeatures};
+    c.in.set_features(welcome.features);
     welcome.proof = server_proof(options_.token, c.hello_payload, c.challenge_payload, welcome);
     append_message(welcome, c.out);
     c.wake.notify();
     c.phase = Phase::open;
+    c.sends_items = !c.hello.layout.empty();
     c.hello.layout = {}, c.hello_payload = {}, c.challenge_payload = {};
     counters_.admitted.add(1);
     return Progress::done;
@@ -656,7 +784,51 @@ class Server {
     if (oldest != sessions_.end()) sessions_.erase(oldest);
   }
 
+  Progress on_insert(Connection& c, const detail::Frame& frame) {
+    if (frame.head.codec == PayloadCodec::none) return on_insert(c, frame.payload);
+    const std::span<const std::byte> payload = unpack(c, frame);
+    const Progress progress = on_insert(c, payload);
+    if (progress == Progress::again) {
+      keep_unpacked(c);
+    } else {
+      counters_.packed.add(1);
+      receive_bytes_ -= c.unpacked.size;
+      c.unpacked = {};
+      count_receive_bytes();
+    }
+    return progress;
+  }
+
+  /// The payload of an insert as it was before it was compressed, at a multiple of 8 in memory.
+  std::span<const std::byte> unpack(Connection& c, const detail::Frame& frame) {
+    const std::size_t size = detail::PackedInsert::unpacked_bytes(frame.payload, options_.max_frame_bytes);
+    if (c.unpacked.bytes) return {c.unpacked.bytes.get(), size};
+    if (unpacking_.size < size) {
+      unpacking_ = {};
+      unpacking_ = {std::make_unique_for_overwrite<std::byte[]>(size), size};
+      count_receive_bytes();
+    }
+    used_unpacking_ = true;
+    const std::span<std::byte> out(unpacking_.bytes.get(), size);
+    if (!detail::PackedInsert::unpack(frame.head.codec, frame.payload, out))
+      throw Error("a batch that cannot be unpacked");
+    return out;
+  }
+
+  /// Spares the batch that must wait being unpacked again, if the limit allows it.
+  void keep_unpacked(Connection& c) {
+    if (c.unpacked.bytes || receive_bytes_ + unpacking_.size > options_.max_receive_bytes) return;
+    c.unpacked = std::exchange(unpacking_, {});
+    receive_bytes_ += c.unpacked.size;
+  }
+
   Progress on_insert(Connection& c, std::span<const std::byte> payload) {
+    if (!services_.insert || !c.sends_items) {
+      refuse(c, RefusalCode::role, false,
+             services_.insert ? "items from a client that has told no record layout"
+                              : "this server takes no items");
+      return Progress::done;
+    }
     const InsertView batch = read_insert(payload, layout_);
     Known& known = c.session->second;
     if (batch.sequence <= known.last) {
@@ -684,12 +856,122 @@ class Server {
     c.acknowledge = true;
     counters_.batches.add(1);
     counters_.items.add(batch.records.size());
+    count_policy_lag(batch.version);
     return Progress::done;
+  }
+
+  void count_policy_lag(std::uint64_t version) {
+    if (services_.parameters == nullptr || version == 0) return;
+    const std::uint64_t newest = services_.parameters->version();
+    if (version > newest) return;
+    const std::uint64_t lag = newest - version;
+    num_lags_ = std::min<std::uint64_t>(num_lags_ + 1, 100);
+    const double mean = mean_policy_lag_.load(std::memory_order_relaxed);
+    mean_policy_lag_.store(mean + (static_cast<double>(lag) - mean) / static_cast<double>(num_lags_),
+                           std::memory_order_relaxed);
+    counters_.max_policy_lag.set(std::max<std::uint64_t>(counters_.max_policy_lag, lag));
+  }
+
+  /// What a client asks for is looked at when everything before has been written: who asks and does not read
+  /// makes nothing grow.
+  static bool is_answering(const Connection& c) {
+    return c.is_writing || !c.out.empty() || !c.blocks.empty();
+  }
+
+  Progress on_fetch(Connection& c, std::span<const std::byte> payload) {
+    if (is_answering(c)) return Progress::again;
+    const auto fetch = read_message<Fetch>(payload);
+    if (services_.parameters == nullptr) {
+      refuse(c, RefusalCode::role, false, "this server has no parameters");
+      return Progress::done;
+    }
+    c.fetch = fetch;
+    send_parameters(c);
+    return Progress::done;
+  }
+
+  /// Answers the fetch if there is something to answer.
+  void send_parameters(Connection& c) {
+    if (!c.fetch) return;
+    const auto [frame, version] = services_.parameters->frame(c.fetch->as_float16);
+    if (frame && version != c.fetch->version) {
+      c.blocks.push_back(frame);
+      counters_.parameters.add(1);
+    } else if (!c.fetch->wait) {
+      std::array<std::byte, ParametersView::kHeadBytes> none;
+      ParametersView::write_head(version, 0, false, none.data());
+      append_frame(MessageType::parameters, none, c.out);
+    } else {
+      return;
+    }
+    c.fetch.reset();
+    c.wake.notify();
+  }
+
+  void send_new_parameters() {
+    is_told_ = false;
+    for (const auto& connection : connections_) {
+      try {
+        send_parameters(*connection);
+      } catch (const std::exception& failure) {  // no memory
+        log_.say("closed " + connection->peer + ": " + failure.what());
+        close(*connection);
+      }
+    }
+  }
+
+  Progress on_lease(Connection& c, std::span<const std::byte> payload) {
+    if (is_answering(c)) return Progress::again;
+    const auto wish = read_message<Lease>(payload);
+    if (services_.leases == nullptr) {
+      refuse(c, RefusalCode::role, false, "this server leases no places on the ladder");
+      return Progress::done;
+    }
+    const Leased leased = services_.leases->lease(c.session->first, wish);
+    counters_.leases.add(1);
+    if (leased.first + wish.count > leased.planned) {
+      log_.say("more environments than the " + std::to_string(leased.planned) +
+               " that are planned: " + who(c) + " has " + std::to_string(leased.first) + " to " +
+               std::to_string(leased.first + wish.count - 1) + ", on rungs that others have too");
+    }
+    append_message(leased, c.out);
+    c.wake.notify();
+    return Progress::done;
+  }
+
+  Progress on_call(Connection& c, std::span<const std::byte> payload) {
+    if (!services_.call) {
+      refuse(c, RefusalCode::role, false, "this server answers no calls");
+      return Progress::done;
+    }
+    if (payload.size() < CallPayload::kHeadBytes) throw Error("a call without a number");
+    if (is_answering(c)) return Progress::again;
+    auto reply = std::make_shared<std::vector<std::byte>>(FrameHead::kBytes + CallPayload::kReplyHeadBytes);
+    std::memcpy(reply->data() + FrameHead::kBytes, payload.data(), CallPayload::kHeadBytes);
+    try {
+      services_.call(payload.subspan(CallPayload::kHeadBytes), *reply);
+      if (reply->size() > (std::size_t{1} << 30)) throw Error("a reply of more than 2^30 bytes");
+    } catch (const std::exception& error) {
+      reply->resize(FrameHead::kBytes + CallPayload::kReplyHeadBytes);
+      (*reply)[FrameHead::kBytes + CallPayload::kHeadBytes] = std::byte{1};
+      const std::string_view sentence = std::string_view(error.what()).substr(0, kMaxSentenceBytes);
+      const auto bytes = std::as_bytes(std::span(sentence));
+      reply->insert(reply->end(), bytes.begin(), bytes.end());
+    }
+    finish_frame(MessageType::reply, *reply);
+    c.blocks.push_back(std::move(reply));
+    counters_.calls.add(1);
+    c.wake.notify();
+    return Progress::done;
+  }
+
+  static std::string who(const Connection& c) {
+    return c.peer + (c.hello.name.empty() ? "" : " (" + printable(c.hello.name) + ")");
   }
 
   Outcome apply(Connection& c, const InsertView& batch) {
     try {
-      return insert_(batch.records, batch.priorities);
+      return services_.insert(batch.records, batch.priorities);
     } catch (const InvalidArgument& error) {
       refuse(c, RefusalCode::rejected, false, error.what());
     } catch (const LayoutMismatch& error) {
@@ -703,6 +985,7 @@ class Server {
   Progress on_goodbye(Connection& c) {
     const std::unique_lock lock(sessions_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return Progress::again;
+    if (services_.leases != nullptr) services_.leases->end(c.session->first);
     sessions_.erase(c.session);
     c.has_session = false;
     counters_.sessions.set(sessions_.size());
@@ -749,13 +1032,13 @@ class Server {
   /// Writes whatever is to be written until the connection ends.
   awaitable<void> write_all(Connection& c) {
     std::vector<std::byte> sending;
+    std::vector<ParameterServer::Frame> blocks;
     while (c.socket.is_open()) {
       append_acknowledgement(c);
       if (std::exchange(c.heartbeat, false) && c.out.empty()) append_frame(MessageType::heartbeat, {}, c.out);
-      if (c.out.empty()) {
+      if (c.out.empty() && c.blocks.empty()) {
         if (c.phase == Phase::ending) {
-          error_code ignored;
-          c.socket.shutdown(tcp::socket::shutdown_send, ignored);
+          c.socket.shut_down();
           break;
         }
         co_await c.wake.wait();
@@ -763,21 +1046,34 @@ class Server {
       }
       sending.clear();
       sending.swap(c.out);
+      blocks.swap(c.blocks);
       c.is_writing = true;
+      bool is_written = co_await write_piecewise(c, sending);
+      for (const auto& block : blocks) is_written = is_written && co_await write_piecewise(c, *block);
+      blocks.clear();
+      c.is_writing = false;
+      if (!is_written) break;  // the reader sees it too
+      c.pause.notify();        // a call may be waiting for room
+    }
+  }
+
+  /// Writes bytes in pieces, each of which the peer must take within the idle deadline.
+  awaitable<bool> write_piecewise(Connection& c, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto piece = bytes.first(std::min(bytes.size(), kWritePiece));
       c.last_write = Clock::now();
       error_code error;
-      const auto buffer = detail::asio::buffer(sending.data(), sending.size());
-      const std::size_t count = co_await detail::asio::async_write(c.socket, buffer, detail::into(error));
-      c.is_writing = false;
-      counters_.bytes_sent.add(count);
-      if (error) break;  // the reader sees it too
+      const auto buffer = detail::asio::buffer(piece.data(), piece.size());
+      counters_.bytes_sent.add(co_await detail::asio::async_write(c.socket, buffer, detail::into(error)));
+      if (error) co_return false;
+      bytes = bytes.subspan(piece.size());
     }
+    co_return true;
   }
 
   /// Ends the reader and the writer, whatever they are doing.
   static void close(Connection& c) {
-    error_code ignored;
-    c.socket.close(ignored);
+    c.socket.close();
     c.wake.notify();
     c.pause.notify();
   }
@@ -796,6 +1092,10 @@ class Server {
           close(*connection);
         }
       }
+      if (!std::exchange(used_unpacking_, false) && unpacking_.bytes) {
+        unpacking_ = {};
+        count_receive_bytes();
+      }
       log_.catch_up(now);
     }
   }
@@ -808,6 +1108,8 @@ class Server {
         if (c.phase != Phase::ending) refuse(c, RefusalCode::slow, true, "does not read what it is sent");
       } else if (c.phase == Phase::open) {
         refuse(c, RefusalCode::slow, true, "nothing was heard for " + seconds(options_.idle_deadline));
+      } else if (c.phase == Phase::tls) {
+        refuse(c, RefusalCode::slow, true, "no TLS handshake within " + seconds(options_.handshake_deadline));
       } else {
         refuse(c, RefusalCode::slow, true, "no proof came within " + seconds(options_.handshake_deadline));
       }
@@ -828,7 +1130,7 @@ class Server {
 
   ServerOptions options_;
   const RecordLayout layout_;
-  const Insert insert_;
+  const Services services_;
   Address address_;
 
   mutable std::mutex sessions_mutex_;  // guards sessions_; held while a batch is applied
@@ -841,12 +1143,19 @@ class Server {
   detail::Event ticker_;
   Clock::duration tick_{};
   detail::LimitedLog log_;
+  std::optional<detail::TlsContext> tls_;
   std::list<ConnectionPointer> connections_;
   std::size_t num_ending_ = 0, receive_bytes_ = 0;
+  Memory unpacking_;             // where batches are unpacked
+  bool used_unpacking_ = false;  // since the last tick
   bool is_short_of_memory_ = false;
   bool stopping_ = false;
+  std::uint64_t num_lags_ = 0;  // that are in the mean, 100 at most
 
   Counters counters_;
+  std::atomic<double> mean_policy_lag_{0.0};
+  std::atomic<bool> is_told_{false};  // of new parameters; it will look at them
+  std::uint64_t listener_ = 0;
   std::thread thread_;
 };
 

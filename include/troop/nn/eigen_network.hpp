@@ -322,6 +322,8 @@ class EigenNetwork {
       if (const auto* dense = std::get_if<Dense>(&layers[i])) {
         body_.push_back(linear(dense->units, std::holds_alternative<Relu>(layers[i + 1])));
         width = dense->units;
+      } else if (std::holds_alternative<Conv2d>(layers[i])) {
+        throw Error("EigenNetwork cannot compute convolutions yet: " + to_string(layers[i]));
       } else if (const auto* dueling = std::get_if<Dueling>(&layers[i])) {
         if (dueling->hidden > 0) {
           body_.push_back(linear(2 * dueling->hidden, true));

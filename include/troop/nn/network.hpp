@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <cstddef>
 #include <string>
@@ -16,6 +17,17 @@
 #include <troop/core/error.hpp>
 
 namespace troop::nn {
+
+/// 2-D convolution with square kernels, without padding: an input of (channels, height, width) becomes
+/// (filters, (height - kernel) / stride + 1, (width - kernel) / stride + 1), rounded down. As in PyTorch, the
+/// kernel is not mirrored. Before all other kinds of layers but ReLU; observations are stacks of frames, (4,
+/// 84, 84) for Atari.
+struct Conv2d {
+  std::size_t filters = 0;
+  std::size_t kernel = 0;  ///< height and width
+  std::size_t stride = 1;  ///< may be larger than the kernel
+  friend bool operator==(const Conv2d&, const Conv2d&) = default;
+};
 
 /// Fully connected layer, y = W x + b. An input of more dimensions is taken as one row, last index fastest.
 struct Dense {
@@ -41,14 +53,24 @@ struct Output {
   friend bool operator==(const Output&, const Output&) = default;
 };
 
-using Layer = std::variant<Dense, Relu, Dueling, Output>;
+using Layer = std::variant<Dense, Relu, Dueling, Output, Conv2d>;
+
+/// Shape of a convolution's output. `input_shape` has three dimensions, the last two no smaller than the
+/// kernel, as those of every bound network have.
+inline std::vector<std::size_t> output_shape(const Conv2d& conv,
+                                             const std::vector<std::size_t>& input_shape) {
+  assert(input_shape.size() == 3 && input_shape[1] >= conv.kernel && input_shape[2] >= conv.kernel);
+  return {conv.filters, (input_shape[1] - conv.kernel) / conv.stride + 1,
+          (input_shape[2] - conv.kernel) / conv.stride + 1};
+}
 
 /// One weight matrix or bias vector inside the flat parameter span.
 struct ParameterBlock {
-  std::string name;                ///< "0.dense.weight", "2.dueling.advantage.bias", ...
-  std::vector<std::size_t> shape;  ///< [out, in] of a weight, [out] of a bias
-  std::size_t offset = 0;          ///< of its first element in the flat span
-  std::size_t fan_in = 0;          ///< inputs of each output
+  std::string name;  ///< "0.dense.weight", "2.dueling.advantage.bias", ...
+  /// [out, in] of a weight, [filters, channels, kernel, kernel] of a convolution's, [out] of a bias.
+  std::vector<std::size_t> shape;
+  std::size_t offset = 0;  ///< of its first element in the flat span
+  std::size_t fan_in = 0;  ///< inputs of each output
   bool followed_by_relu = false;
 
   bool is_bias() const noexcept { return shape.size() == 1; }
@@ -60,7 +82,7 @@ struct ParameterBlock {
   friend bool operator==(const ParameterBlock&, const ParameterBlock&) = default;
 };
 
-/// Name of a layer in the text form: "dense(64)", "relu", "dueling(64)", "output".
+/// Name of a layer in the text form: "conv(32,8,4)", "dense(64)", "relu", "dueling(64)", "output".
 inline std::string to_string(const Layer& layer) {
   struct Visitor {
     std::string operator()(const Dense& dense) const { return "dense(" + std::to_string(dense.units) + ")"; }
@@ -69,6 +91,10 @@ inline std::string to_string(const Layer& layer) {
       return "dueling(" + std::to_string(dueling.hidden) + ")";
     }
     std::string operator()(const Output&) const { return "output"; }
+    std::string operator()(const Conv2d& conv) const {
+      return "conv(" + std::to_string(conv.filters) + "," + std::to_string(conv.kernel) + "," +
+             std::to_string(conv.stride) + ")";
+    }
   };
   return std::visit(Visitor{}, layer);
 }
@@ -80,6 +106,7 @@ inline std::string to_string(const Layer& layer) {
 /// threads.
 ///
 /// The parameters of all backends are one flat span of float32, layer after layer:
+/// - Conv2d: W [filters, channels, kernel, kernel] row-major, b [filters];
 /// - Dense, Output: W [out, in] row-major, b [out];
 /// - Dueling(hidden > 0): W [2 hidden, in] whose first `hidden` rows are the value stream, b [2 hidden],
 ///   value W [1, hidden], b [1], advantage W [actions, hidden], b [actions];
@@ -93,11 +120,12 @@ class Network {
   static constexpr std::size_t kMaxLayers = 64;
   static constexpr std::size_t kMaxDimensions = 8;
   static constexpr std::size_t kMaxWidth = std::size_t{1} << 20;       ///< units, actions, one dimension
-  static constexpr std::size_t kMaxInputs = std::size_t{1} << 24;      ///< elements of an observation
+  static constexpr std::size_t kMaxInputs = std::size_t{1} << 24;      ///< elements of a layer's input
   static constexpr std::size_t kMaxParameters = std::size_t{1} << 28;  ///< 1 GiB of float32
 
   /// Throws InvalidArgument, naming the layer, unless the layers end with their only head (dueling or
-  /// output), every ReLU follows a layer with parameters, and all sizes are within the limits above.
+  /// output), every ReLU follows a layer with parameters, convolutions come before all dense layers, and all
+  /// sizes are within the limits above.
   explicit Network(std::vector<Layer> layers) : layers_(std::move(layers)) {
     require(!layers_.empty() && layers_.size() <= kMaxLayers, "layers", layers_.size(),
             "from 1 to " + std::to_string(kMaxLayers) + " layers");
@@ -105,8 +133,8 @@ class Network {
   }
 
   /// The network for observations of `input_shape` and `num_actions` actions. Throws InvalidArgument for an
-  /// empty, zero or huge shape, and for more parameters than kMaxParameters. A bound network can be bound
-  /// again.
+  /// empty, zero or huge shape, for one that a convolution cannot take, and for more parameters than
+  /// kMaxParameters. A bound network can be bound again.
   Network bind(std::vector<std::size_t> input_shape, std::size_t num_actions) const {
     require(!input_shape.empty() && input_shape.size() <= kMaxDimensions, "input_shape", input_shape.size(),
             "from 1 to " + std::to_string(kMaxDimensions) + " dimensions");
@@ -191,13 +219,30 @@ class Network {
     return std::holds_alternative<Dueling>(layer) || std::holds_alternative<Output>(layer);
   }
 
+  std::string layer_name(std::size_t i) const {
+    return "layer " + std::to_string(i) + " (" + to_string(layers_[i]) + ")";
+  }
+
   void check_layer(std::size_t i) const {
     const Layer& layer = layers_[i];
-    const std::string name = "layer " + std::to_string(i) + " (" + to_string(layer) + ")";
+    const std::string name = layer_name(i);
     const bool last = i + 1 == layers_.size();
     if (last) require(is_head(layer), name, "the end of the network", "dueling or output as the last layer");
     if (!last)
       require(!is_head(layer), name, "a head before the end", "dueling or output only as the last layer");
+    if (const auto* conv = std::get_if<Conv2d>(&layer)) {
+      const auto check = [&](const char* field, std::size_t value) {
+        require(value >= 1 && value <= kMaxWidth, name + field, value,
+                "an integer from 1 to " + std::to_string(kMaxWidth));
+      };
+      check(".filters", conv->filters);
+      check(".kernel", conv->kernel);
+      check(".stride", conv->stride);
+      const auto dense = std::find_if(layers_.begin(), layers_.begin() + static_cast<std::ptrdiff_t>(i),
+                                      [](const Layer& l) { return std::holds_alternative<Dense>(l); });
+      require(dense == layers_.begin() + static_cast<std::ptrdiff_t>(i), name, "after " + to_string(*dense),
+              "convolutions before all dense layers");
+    }
     if (const auto* dense = std::get_if<Dense>(&layer))
       require(dense->units >= 1 && dense->units <= kMaxWidth, name + ".units", dense->units,
               "an integer from 1 to " + std::to_string(kMaxWidth));
@@ -214,10 +259,18 @@ class Network {
     blocks_.clear();
     num_parameters_ = 0;
     std::size_t width = num_inputs_;
+    std::vector<std::size_t> shape = input_shape_;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const std::string prefix = std::to_string(i) + ".";
       const bool relu = i + 1 < layers_.size() && std::holds_alternative<Relu>(layers_[i + 1]);
-      if (const auto* dense = std::get_if<Dense>(&layers_[i])) {
+      if (const auto* conv = std::get_if<Conv2d>(&layers_[i])) {
+        check_input(i, *conv, shape);
+        const std::size_t channels = shape[0];
+        place_linear(i, prefix + "conv", conv->filters, channels * conv->kernel * conv->kernel, relu);
+        blocks_[blocks_.size() - 2].shape = {conv->filters, channels, conv->kernel, conv->kernel};
+        shape = output_shape(*conv, shape);
+        width = shape[0] * shape[1] * shape[2];
+      } else if (const auto* dense = std::get_if<Dense>(&layers_[i])) {
         place_linear(i, prefix + "dense", dense->units, width, relu);
         width = dense->units;
       } else if (const auto* dueling = std::get_if<Dueling>(&layers_[i])) {
@@ -233,10 +286,26 @@ class Network {
     }
   }
 
+  // Throws unless `conv` can take an input of `shape` and its output is within the limits.
+  void check_input(std::size_t layer, const Conv2d& conv, const std::vector<std::size_t>& shape) const {
+    std::string given;
+    for (const std::size_t dimension : shape) {
+      given += given.empty() ? '(' : ',';
+      given += std::to_string(dimension);
+    }
+    given += ')';
+    require(shape.size() == 3, layer_name(layer) + ".input", given,
+            "three dimensions, (channels, height, width)");
+    require(shape[1] >= conv.kernel && shape[2] >= conv.kernel, layer_name(layer) + ".kernel", conv.kernel,
+            "at most the height and width of its input, " + given);
+    const std::vector<std::size_t> out = output_shape(conv, shape);
+    require(out[0] <= kMaxInputs / (out[1] * out[2]), layer_name(layer) + ".filters", conv.filters,
+            "at most " + std::to_string(kMaxInputs) + " elements in its output");
+  }
+
   void place_linear(std::size_t layer, const std::string& name, std::size_t out, std::size_t in, bool relu) {
     const std::size_t left = kMaxParameters - num_parameters_;
-    require(in < left && out <= left / (in + 1),
-            "layer " + std::to_string(layer) + " (" + to_string(layers_[layer]) + ")",
+    require(in < left && out <= left / (in + 1), layer_name(layer),
             std::to_string(out) + " x " + std::to_string(in) + " weights",
             "at most " + std::to_string(kMaxParameters) + " parameters in the network");
     blocks_.push_back({name + ".weight", {out, in}, num_parameters_, in, relu});
@@ -252,7 +321,7 @@ class Network {
 };
 
 /// Canonical text of a network: "input(4) dense(64) relu dueling(64,2)", or when it is not bound, "dense(64)
-/// relu dueling(64)". An observation of more dimensions is "input(84,84,4)", a plain head "output(2)".
+/// relu dueling(64)". An observation of more dimensions is "input(4,84,84)", a plain head "output(2)".
 inline std::string to_string(const Network& network) {
   return network.describe();
 }
@@ -289,7 +358,8 @@ class NetworkWord {
   [[noreturn]] void fail() const {
     throw InvalidArgument(
         "network text", "\"" + std::string(word_.substr(0, 40)) + "\"",
-        "input(N,...), dense(N), relu, dueling(N[,ACTIONS]) or output[(ACTIONS)], each in its place");
+        "input(N,...), conv(FILTERS,KERNEL,STRIDE), dense(N), relu, dueling(N[,ACTIONS]) or "
+        "output[(ACTIONS)], each in its place");
   }
 
  private:
@@ -317,6 +387,8 @@ inline Network parse_network(std::string_view text) {
     const auto& numbers = word.numbers();
     if (begin == 0 && word.name() == "input" && !numbers.empty()) {
       input_shape = numbers;
+    } else if (word.is("conv", 3)) {
+      layers.push_back(Conv2d{numbers[0], numbers[1], numbers[2]});
     } else if (word.is("dense", 1)) {
       layers.push_back(Dense{numbers[0]});
     } else if (word.is("relu", 0)) {
@@ -350,6 +422,13 @@ inline Network dueling_mlp(const std::vector<std::size_t>& widths) {
   }
   layers.push_back(Dueling{widths.back()});
   return Network(std::move(layers));
+}
+
+/// The network of Wang et al. 2015 (1511.06581) for stacks of four 84 x 84 frames, whose body is that of Mnih
+/// et al. 2015: "conv(32,8,4) relu conv(64,4,2) relu conv(64,3,1) relu dueling(512)".
+inline Network nature_dueling() {
+  return Network(
+      {Conv2d{32, 8, 4}, Relu{}, Conv2d{64, 4, 2}, Relu{}, Conv2d{64, 3, 1}, Relu{}, Dueling{512}});
 }
 
 /// Dense + ReLU for every width, then a plain linear head: `mlp({64, 64})` is "dense(64) relu dense(64) relu

@@ -19,6 +19,27 @@ struct Frame {
   std::span<const std::byte> payload;
 };
 
+/// The largest payload of each type of frame that is accepted.
+struct FrameLimits {
+  std::size_t control = kMaxControlBytes, insert = kMaxControlBytes, parameters = kMaxControlBytes,
+              call = kMaxControlBytes, reply = kMaxControlBytes;
+
+  std::size_t of(MessageType type) const noexcept {
+    switch (type) {
+      case MessageType::insert:
+        return insert;
+      case MessageType::parameters:
+        return parameters;
+      case MessageType::call:
+        return call;
+      case MessageType::reply:
+        return reply;
+      default:
+        return control;
+    }
+  }
+};
+
 /// Takes bytes as they come and gives whole frames without copying them; a frame begins at a multiple of
 /// eight bytes in memory. Not thread-safe.
 ///
@@ -30,16 +51,16 @@ class FrameBuffer {
 
   enum class State { frame, incomplete, fault };
 
-  /// The next frame, its payload being at most `max_insert` (an insert) or `max_control` bytes long. It stays
-  /// valid until `space`. After a fault there is no next one; `fault` tells which, and `head` of which frame.
-  State next(std::uint32_t max_insert, std::uint32_t max_control, Frame& frame) noexcept {
+  /// The next frame, its payload being within the limits. It stays valid until `space`. After a fault there is
+  /// no next one; `fault` tells which, and `head` of which frame.
+  State next(const FrameLimits& limits, Frame& frame) noexcept {
     needed_ = FrameHead::kBytes;
     if (end_ - begin_ < needed_) return State::incomplete;
     const std::byte* start = bytes_.get() + begin_;
-    fault_ = parse_frame_head(std::span<const std::byte, FrameHead::kBytes>(start, FrameHead::kBytes), head_);
+    const std::span<const std::byte, FrameHead::kBytes> head(start, FrameHead::kBytes);
+    fault_ = parse_frame_head(head, head_, features_);
     if (fault_ != FrameFault::none) return State::fault;
-    if (head_.length > (head_.type == MessageType::insert ? max_insert : max_control))
-      return fail(FrameFault::length);
+    if (head_.length > limits.of(head_.type)) return fail(FrameFault::length);
     needed_ = head_.frame_bytes();
     if (end_ - begin_ < needed_) return State::incomplete;
     const std::span payload(start + FrameHead::kBytes, head_.length);
@@ -52,6 +73,9 @@ class FrameBuffer {
     return State::frame;
   }
 
+  /// What both ends have agreed on.
+  void set_features(std::uint32_t features) noexcept { features_ = features; }
+
   FrameFault fault() const noexcept { return fault_; }
   const FrameHead& head() const noexcept { return head_; }
 
@@ -60,6 +84,9 @@ class FrameBuffer {
     const std::size_t head = std::min(end_ - begin_, FrameHead::kBytes);
     return {bytes_.get() + begin_ + head, end_ - begin_ - head};
   }
+
+  /// What has come and was not taken.
+  std::span<const std::byte> front() const noexcept { return {bytes_.get() + begin_, end_ - begin_}; }
 
   bool empty() const noexcept { return begin_ == end_; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -105,6 +132,7 @@ class FrameBuffer {
 
   std::unique_ptr<std::byte[]> bytes_;
   std::size_t capacity_ = 0, begin_ = 0, end_ = 0, needed_ = FrameHead::kBytes;
+  std::uint32_t features_ = 0;
   FrameHead head_;
   FrameFault fault_ = FrameFault::none;
 };
