@@ -11,7 +11,7 @@ set(troop_nn_uses core)
 set(troop_env_uses core)
 set(troop_gymnasium_uses core env)
 set(troop_agent_uses core replay nn env)
-set(troop_apex_uses core replay nn env agent)
+set(troop_apex_uses core compression serialization replay net nn env agent)
 
 # The headers of include/troop itself and the component each is installed with.
 set(troop_core_top version.hpp fwd.hpp)

@@ -277,6 +277,16 @@ TEST_CASE("a network that gives no numbers does not stop the actor") {
   for (const float priority : sink.priorities) CHECK(std::isfinite(priority));
 }
 
+TEST_CASE("environments beyond those that the ladder is made for share its rungs from the first one on") {
+  RecordingSink sink;
+  ParameterStore parameters;
+  const Actor within(scripted({{4}}, 2), TableNetwork(), sink, parameters, {.num_environments = 2});
+  const Actor beyond(scripted({{4}}, 2), TableNetwork(), sink, parameters,
+                     {.first_index = 3, .num_environments = 2});
+  CHECK(beyond.epsilons()[0] == within.epsilons()[1]);
+  CHECK(beyond.epsilons()[1] == within.epsilons()[0]);
+}
+
 TEST_CASE("bad options are refused by name") {
   RecordingSink sink;
   ParameterStore parameters;
@@ -285,9 +295,6 @@ TEST_CASE("bad options are refused by name") {
   };
   CHECK_THROWS_WITH(make({.num_environments = 2, .batch_size = 0}),
                     "actor_batch_size: 0 is not allowed; expected an integer from 1 to 65536");
-  CHECK_THROWS_WITH(make({.first_index = 1, .num_environments = 2}),
-                    "num_environments: 2 is not allowed; expected at least first_index and the number of "
-                    "environments together");
   CHECK_THROWS_WITH(make({.n_step = {.n = 0}, .num_environments = 2}),
                     "n_step: 0 is not allowed; expected an integer from 1 to 1000");
   CHECK_THROWS_AS(make({.num_environments = 2, .parameter_interval = 0}), troop::InvalidArgument);

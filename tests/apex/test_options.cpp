@@ -199,3 +199,37 @@ TEST_CASE("help lists every option with its default") {
     }
   }
 }
+
+TEST_CASE("a role has the options that it needs and no others") {
+  const auto error = [](std::vector<const char*> words) { return error_of(std::move(words)); };
+  CHECK(error({"--role", "learner", "--listen", "127.0.0.1:0"}) == "no error");
+  CHECK(error({"--role", "actor", "--connect", "head:7777", "--compression", "lz4"}) == "no error");
+  CHECK(error({"--role", "evaluator", "--connect", "head:7777", "--tls"}) == "no error");
+  CHECK(error({"--role", "king"}) ==
+        "--role: \"king\" is not allowed; expected all or learner or actor or evaluator");
+  CHECK(error({"--role", "actor"}) ==
+        "--connect: \"\" is not allowed; expected HOST:PORT of the learner with --role actor");
+  CHECK(error({"--role", "learner"}) ==
+        "--listen: \"\" is not allowed; expected HOST:PORT with --role learner");
+  CHECK(error({"--listen", "a:1"}) == "--listen: \"a:1\" is not allowed; expected nothing with --role all");
+  CHECK(error({"--role", "learner", "--listen", "a:1", "--connect", "b:1"}) ==
+        "--connect: \"b:1\" is not allowed; expected nothing with --role learner");
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--insecure"}) ==
+        "--insecure: true is not allowed; expected false with --role actor");
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--deterministic"}) ==
+        "--deterministic: true is not allowed; expected false with any role but all");
+  CHECK(error({"--token-file", "t"}) ==
+        "--token-file: \"t\" is not allowed; expected nothing with --role all");
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--tls-key", "k"}) ==
+        "--tls-certificate: \"\" is not allowed; expected a file, for certificate and key go together");
+  CHECK(error({"--role", "actor", "--connect", "b"}).find("--connect: ") == 0);
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--outbox-bytes", "100"}) ==
+        "--outbox-bytes: 100 is not allowed; expected 0, or an integer from 4096 to 2^46");
+  CHECK(error({"--outbox-bytes", "8192"}) ==
+        "--outbox-bytes: 8192 is not allowed; expected 0 with --role all");
+  CHECK(error({"--when-full", "drop-oldest"}) ==
+        "--when-full: \"drop-oldest\" is not allowed; expected block with --role all");
+  CHECK(error({"--role", "actor", "--connect", "b:1", "--when-full", "panic"}) ==
+        "--when-full: \"panic\" is not allowed; expected block or drop-oldest");
+  CHECK(parse({"--role", "actor", "--connect", "b:1", "--when-full", "drop-oldest"}).cluster.drop_oldest);
+}

@@ -49,6 +49,16 @@ TEST_CASE("a plain line shows steps, updates, rates, fill, epsilons and returns"
   CHECK(stream.text() == "  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\n");
 }
 
+TEST_CASE("a learner with actors elsewhere shows its clients and the policy lag") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  ProgressReport now = report();
+  now.clients = 32;
+  now.policy_lag = 1.25;
+  progress.print(now);
+  CHECK(stream.text().ends_with("return -  clients 32  lag 1.2\n"));
+}
+
 TEST_CASE("rates are those since the line before, and a line is due every second") {
   const Stream stream;
   Progress progress(false, stream.file);

@@ -11,6 +11,7 @@
 #include <troop/net/client.hpp>
 #include <troop/net/server.hpp>
 
+#include "net_clients.hpp"
 #include "net_records.hpp"
 #include "testing.hpp"
 
@@ -29,14 +30,6 @@ Id id(std::uint8_t number) {
 }
 
 const Clock::time_point kStart{};
-
-ClientOptions to(const Server& server) {
-  return {.connect = to_string(server.address()),
-          .min_backoff = 1ms,
-          .max_backoff = 20ms,
-          .seed = 1,
-          .log = [](const std::string&) {}};
-}
 
 }  // namespace
 
@@ -139,10 +132,9 @@ TEST_CASE(
   std::vector<std::string> said;
   ServerOptions options{.log = [&](const std::string& line) { said.push_back(line); }};
   auto leases = std::make_unique<ActorLeases>(LeaseOptions{.planned = 6});
-  auto server = std::make_unique<Server>(options, RecordLayout::of<testing::NumberedItem>(),
-                                         Services{.leases = leases.get()});
+  auto server = std::make_unique<Server>(options, testing::layout(), Services{.leases = leases.get()});
   options.listen = to_string(server->address());
-  Client one(to(*server)), two(to(*server));
+  Client one(testing::client_to(server->address().port)), two(testing::client_to(server->address().port));
   CHECK(one.lease(4, Deadline::after(30s))->first == 0);
   const auto second = two.lease(4, Deadline::after(30s));
   REQUIRE(second.has_value());
@@ -154,8 +146,7 @@ TEST_CASE(
   CHECK(said[0].find("more environments than the 6 that are planned: 127.0.0.1:") == 0);
   CHECK(said[0].find(" has 4 to 7, on rungs that others have too") != std::string::npos);
   leases = std::make_unique<ActorLeases>(LeaseOptions{.planned = 8, .duration = 0s});
-  server = std::make_unique<Server>(options, RecordLayout::of<testing::NumberedItem>(),
-                                    Services{.leases = leases.get()});
+  server = std::make_unique<Server>(options, testing::layout(), Services{.leases = leases.get()});
   CHECK(eventually([&] { return leases->size() == 8; }));
   CHECK(two.lease(4)->ticket == second->ticket);
   CHECK(two.lease(4)->first == 4);
@@ -164,6 +155,6 @@ TEST_CASE(
 }
 
 TEST_CASE("a lease that does not come ends at its deadline") {
-  Client client({.connect = "127.0.0.1:9", .log = [](const std::string&) {}});
+  Client client({.connect = "127.0.0.1:9", .log = nullptr});
   CHECK_FALSE(client.lease(4, Deadline::after(1ms)).has_value());
 }

@@ -13,8 +13,8 @@
 #include <troop/net/client.hpp>
 #include <troop/net/server.hpp>
 
+#include "net_clients.hpp"
 #include "net_records.hpp"
-#include "proxy.hpp"
 #include "raw_client.hpp"
 #include "testing.hpp"
 
@@ -43,21 +43,14 @@ void echo(std::span<const std::byte> call, std::vector<std::byte>& reply) {
   for (int i = 0; i < 2; ++i) reply.insert(reply.end(), call.begin(), call.end());
 }
 
-ServerOptions quiet() {
-  return {.log = [](const std::string&) {}};
+Server make_server(const ServerOptions& options = {.log = nullptr}) {
+  return Server(options, testing::layout(), Services{.call = echo});
 }
 
-Server make_server(const ServerOptions& options = quiet()) {
-  return Server(options, RecordLayout::of<testing::NumberedItem>(), Services{.call = echo});
-}
-
-ClientOptions to(const Address& address) {
-  return {.connect = to_string(address),
-          .role = Role::learner,
-          .min_backoff = 1ms,
-          .max_backoff = 20ms,
-          .seed = 1,
-          .log = [](const std::string&) {}};
+ClientOptions learner_to(const Server& server) {
+  ClientOptions options = testing::client_to(server.address().port);
+  options.role = Role::learner;
+  return options;
 }
 
 /// Calls until there is a connection.
@@ -76,7 +69,7 @@ std::string ask(Client& client, const std::string& text) {
 
 TEST_CASE("a call gets its own reply, of any size") {
   Server server = make_server();
-  Client client(to(server.address()));
+  Client client(learner_to(server));
   CHECK(ask(client, "hello") == "hellohello");
   CHECK(ask(client, "") == "");
   const std::string large(5'000'001, 'x');
@@ -86,7 +79,7 @@ TEST_CASE("a call gets its own reply, of any size") {
 
 TEST_CASE("several calls are under way at once, from several threads") {
   Server server = make_server();
-  Client client(to(server.address()));
+  Client client(learner_to(server));
   ask(client, "there");
   testing::Failures failures;
   std::vector<std::thread> threads;
@@ -111,7 +104,7 @@ TEST_CASE("several calls are under way at once, from several threads") {
 
 TEST_CASE("what the server throws is thrown at the caller, and so is what the caller's own function throws") {
   Server server = make_server();
-  Client client(to(server.address()));
+  Client client(learner_to(server));
   ask(client, "there");
   CHECK(error_of([&] { client.call(bytes_of("bad"), [](auto) {}); }) == "a bad call");
   CHECK(error_of([&] { client.call(bytes_of("good"), [](auto) { throw Error("cannot read that"); }); }) ==
@@ -121,8 +114,8 @@ TEST_CASE("what the server throws is thrown at the caller, and so is what the ca
 
 TEST_CASE("a call that waits ends at its deadline, by a stop token, and with the connection") {
   auto server =
-      std::make_unique<Server>(quiet(), RecordLayout::of<testing::NumberedItem>(), Services{.call = echo});
-  Client client(to(server->address()));
+      std::make_unique<Server>(ServerOptions{.log = nullptr}, testing::layout(), Services{.call = echo});
+  Client client(learner_to(*server));
   ask(client, "there");
   const auto never = [](std::span<const std::byte>) { FAIL("taken too late"); };
   CHECK(client.call(bytes_of("slow"), never, Deadline::after(1ms)) == Outcome::timeout);
@@ -140,10 +133,10 @@ TEST_CASE("a call that waits ends at its deadline, by a stop token, and with the
 }
 
 TEST_CASE("a refused client's calls throw its error") {
-  ServerOptions options = quiet();
+  ServerOptions options{.log = nullptr};
   options.token = Token("0123456789abcdef");
   Server server = make_server(options);
-  Client client(to(server.address()));
+  Client client(learner_to(server));
   REQUIRE(eventually([&] { return error_of([&] { client.flush(); }) != "no error"; }));
   CHECK_THROWS_AS(client.call(bytes_of("x"), [](auto) {}), RefusedError);
 }
@@ -152,7 +145,7 @@ TEST_CASE(
     "who calls without reading the replies makes nothing grow, and a call without a number is refused") {
   Server server = make_server();
   testing::RawClient raw(server.address().port);
-  raw.connect(testing::hello_of(RecordLayout::of<testing::NumberedItem>(), 1));
+  raw.connect(testing::hello_of(testing::layout(), 1));
   std::thread sender([&] {
     for (int i = 0; i < 20; ++i) raw.send(MessageType::call, std::vector<std::byte>(2'000'000, std::byte{1}));
   });

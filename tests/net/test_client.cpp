@@ -18,6 +18,7 @@
 #include <troop/net/client.hpp>
 #include <troop/net/server.hpp>
 
+#include "net_clients.hpp"
 #include "net_records.hpp"
 #include "proxy.hpp"
 #include "testing.hpp"
@@ -38,22 +39,9 @@ net::ServerOptions quick_server() {
 }
 
 net::ClientOptions quick_client(std::uint16_t port) {
-  return {.connect = "127.0.0.1:" + std::to_string(port),
-          .connect_deadline = 1s,
-          .min_backoff = 1ms,
-          .max_backoff = 8ms,
-          .seed = 1,
-          .log = nullptr};
-}
-
-const RecordLayout& layout() {
-  return RecordLayout::of<NumberedItem>();
-}
-
-Outcome send(net::Client& client, std::uint32_t id, std::size_t first, std::size_t count,
-             Deadline deadline = Deadline::after(30s)) {
-  const auto items = numbered(id, static_cast<std::uint32_t>(first), count);
-  return client.insert(view(items), priorities_of(items), deadline);
+  auto options = client_to(port);
+  options.connect_deadline = 1s;
+  return options;
 }
 
 }  // namespace
@@ -91,7 +79,6 @@ TEST_CASE("batches reach the server once and in order, and flush waits for them"
 
 TEST_CASE("whatever is cut, every item is there once and in each client's order") {
   MESSAGE("seed " << seed());
-  constexpr std::size_t kClients = 4, kBatches = 300;
   RecordingSink sink;
   net::Server server(quick_server(), layout(), sink.callable());
   Random random(seed(), "proxy");
@@ -116,34 +103,7 @@ TEST_CASE("whatever is cut, every item is there once and in each client's order"
   });
   auto options = quick_client(proxy.port());
   options.connect_deadline = 100ms;
-  std::vector<std::unique_ptr<net::Client>> clients;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    options.seed = seed() + i + 1;
-    clients.push_back(std::make_unique<net::Client>(options, layout()));
-  }
-  std::vector<std::size_t> sent(kClients, 0);
-  Failures failures;
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    threads.emplace_back([&, i] {
-      Random sizes(seed(), "sizes", i);
-      for (std::size_t batch = 0; batch < kBatches; ++batch) {
-        const std::size_t size = 1 + sizes.below(100);
-        if (send(*clients[i], static_cast<std::uint32_t>(i), sent[i], size) != Outcome::ok)
-          failures.add("insert");
-        sent[i] += size;
-      }
-      if (clients[i]->flush(Deadline::after(120s)) != Outcome::ok) failures.add("flush");
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  TROOP_CHECK_NONE(failures);
-  std::uint64_t reconnects = 0;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    CHECK(sink.fault(static_cast<std::uint32_t>(i), sent[i]) == "");
-    reconnects += clients[i]->statistics().connections - 1;
-    CHECK(clients[i]->statistics().lost == 0);
-  }
+  const std::uint64_t reconnects = check_each_item_comes_once(options, sink, 4, 300, 120s);
   CHECK(reconnects > 20);
   CHECK(server.statistics().lost == 0);
 }

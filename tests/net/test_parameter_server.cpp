@@ -13,6 +13,7 @@
 #include <troop/net/client.hpp>
 #include <troop/net/server.hpp>
 
+#include "net_clients.hpp"
 #include "net_records.hpp"
 #include "raw_client.hpp"
 #include "testing.hpp"
@@ -20,8 +21,10 @@
 using namespace troop;
 using namespace troop::net;
 using namespace std::chrono_literals;
+using testing::client_to;
 using testing::error_of;
 using testing::eventually;
+using testing::layout;
 using testing::RawClient;
 
 namespace {
@@ -32,27 +35,11 @@ std::vector<float> values(std::size_t count, float first) {
   return values;
 }
 
-const RecordLayout& layout() {
-  return RecordLayout::of<testing::NumberedItem>();
-}
-
-ServerOptions quiet() {
-  return {.log = [](const std::string&) {}};
-}
-
-ClientOptions to(const Server& server) {
-  return {.connect = to_string(server.address()),
-          .min_backoff = 1ms,
-          .max_backoff = 20ms,
-          .seed = 1,
-          .log = [](const std::string&) {}};
-}
-
 /// A server that has nothing but parameters.
 struct Served {
   ParameterServer parameters;
   std::unique_ptr<Server> server =
-      std::make_unique<Server>(quiet(), layout(), Services{.parameters = &parameters});
+      std::make_unique<Server>(ServerOptions{.log = nullptr}, layout(), Services{.parameters = &parameters});
 };
 
 }  // namespace
@@ -139,7 +126,7 @@ TEST_CASE("a client gets what was published before and after it came") {
   served.parameters.publish(values(1000, 1.0f));
   for (const auto policy : {FetchPolicy::on_demand, FetchPolicy::always}) {
     CAPTURE(policy == FetchPolicy::always);
-    ClientOptions options = to(*served.server);
+    ClientOptions options = client_to(served.server->address().port);
     options.role = Role::evaluator;
     options.fetch = policy;
     Client client(options);
@@ -167,7 +154,7 @@ TEST_CASE("a client gets what was published before and after it came") {
 TEST_CASE("a client that nobody asks for parameters fetches none, and unchanged ones are not sent") {
   Served served;
   served.parameters.publish(values(1000, 1.0f));
-  Client client(to(*served.server));
+  Client client(client_to(served.server->address().port));
   REQUIRE(eventually([&] { return client.statistics().is_connected; }));
   CHECK(client.await_parameters(0, Deadline::after(30s)) == Outcome::ok);
   std::uint64_t version = 0;
@@ -186,7 +173,7 @@ TEST_CASE("float16 on the wire loses what it says and half of the bytes") {
   std::vector<float> original(10'001);
   for (float& value : original) value = static_cast<float>(random.uniform() * 2.0 - 1.0);
   served.parameters.publish(original);
-  ClientOptions options = to(*served.server);
+  ClientOptions options = client_to(served.server->address().port);
   options.float16_parameters = true;
   Client client(options);
   REQUIRE(client.await_parameters(0, Deadline::after(30s)) == Outcome::ok);
@@ -206,13 +193,13 @@ TEST_CASE("float16 on the wire loses what it says and half of the bytes") {
 TEST_CASE("versions grow for the callers when another server counts from 1 again") {
   auto first = std::make_unique<Served>();
   for (int i = 0; i < 5; ++i) first->parameters.publish(values(10, 1.0f));
-  Client client(to(*first->server));
+  Client client(client_to(first->server->address().port));
   std::uint64_t version = 0;
   std::vector<float> fetched;
   REQUIRE(client.await_parameters(version, Deadline::after(30s)) == Outcome::ok);
   REQUIRE(client.fetch(version, fetched));
   CHECK(version == 5);
-  ServerOptions options = quiet();
+  ServerOptions options{.log = nullptr};
   options.listen = to_string(first->server->address());
   first.reset();
   ParameterServer parameters;
@@ -227,9 +214,9 @@ TEST_CASE("versions grow for the callers when another server counts from 1 again
 TEST_CASE("the policy lag of inserted batches is that of the parameters fetched before") {
   testing::RecordingSink sink;
   ParameterServer parameters;
-  Server server(quiet(), layout(), {.insert = sink.callable(), .parameters = &parameters});
+  Server server({.log = nullptr}, layout(), {.insert = sink.callable(), .parameters = &parameters});
   for (int i = 0; i < 3; ++i) parameters.publish(values(10, 1.0f));
-  Client client(to(server), layout());
+  Client client(client_to(server.address().port), layout());
   const auto insert = [&](std::uint32_t number) {
     const auto items = testing::numbered(0, number, 1);
     REQUIRE(client.insert(view(items), priorities_of(items)) == Outcome::ok);
@@ -297,8 +284,8 @@ TEST_CASE("publishers, subscribers and a server that ends do not disturb each ot
     for (float i = 1; !is_over; ++i) parameters.publish(values(1000, i));
   });
   for (int round = 0; round < 5; ++round) {
-    Server server(quiet(), layout(), {.parameters = &parameters});
-    ClientOptions options = to(server);
+    Server server({.log = nullptr}, layout(), {.parameters = &parameters});
+    ClientOptions options = client_to(server.address().port);
     options.fetch = FetchPolicy::always;
     Client one(options), two(options);
     for (Client* client : {&one, &two}) {

@@ -32,10 +32,6 @@ ServerOptions quiet() {
   return {.handshake_deadline = 10s, .log = nullptr};
 }
 
-const RecordLayout& layout() {
-  return RecordLayout::of<NumberedItem>();
-}
-
 void insert(RawClient& client, std::uint64_t sequence, std::uint32_t first, std::size_t count = 1) {
   const auto items = numbered(0, first, count);
   client.send(MessageType::insert, insert_of(sequence, view(items), priorities_of(items)));

@@ -19,6 +19,7 @@
 #include <troop/net/server.hpp>
 
 #include "certificates.hpp"
+#include "net_clients.hpp"
 #include "net_records.hpp"
 #include "proxy.hpp"
 #include "raw_client.hpp"
@@ -33,10 +34,6 @@ using troop::testing::error_of;
 namespace asio = net::detail::asio;
 
 namespace {
-
-const RecordLayout& layout() {
-  return RecordLayout::of<NumberedItem>();
-}
 
 /// Certificates for all tests: they are not changed.
 struct Certificates {
@@ -71,18 +68,9 @@ net::ServerOptions quick_server(std::optional<TlsOptions> tls = server_tls()) {
 }
 
 net::ClientOptions quick_client(std::uint16_t port, std::optional<TlsOptions> tls = client_tls()) {
-  return {.connect = "127.0.0.1:" + std::to_string(port),
-          .tls = std::move(tls),
-          .connect_deadline = 5s,
-          .min_backoff = 1ms,
-          .max_backoff = 8ms,
-          .seed = 1,
-          .log = nullptr};
-}
-
-Outcome send(net::Client& client, std::uint32_t id, std::size_t first, std::size_t count) {
-  const auto items = numbered(id, static_cast<std::uint32_t>(first), count);
-  return client.insert(view(items), priorities_of(items), Deadline::after(30s));
+  auto options = client_to(port);
+  options.tls = std::move(tls);
+  return options;
 }
 
 std::string last_error(const net::Client& client) {
@@ -334,20 +322,21 @@ TEST_CASE("a server takes neither expired certificates nor TLS below 1.2, and co
     context.use_private_key_file(expired.key, asio::ssl::context::pem);
   });
   CHECK(with_expired.error.message().find("certificate expired") != std::string::npos);
-  CHECK(lines.has("the client's certificate is refused: certificate has expired"));
+  CHECK(
+      eventually([&] { return lines.has("the client's certificate is refused: certificate has expired"); }));
   RawTls old(server.address().port, [](asio::ssl::context& context) {
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_VERSION);
     SSL_CTX_set_max_proto_version(context.native_handle(), TLS1_1_VERSION);
     SSL_CTX_set_cipher_list(context.native_handle(), "ALL:@SECLEVEL=0");
   });
   CHECK(old.error.message().find("protocol version") != std::string::npos);
-  CHECK(lines.has("TLS: unsupported protocol"));
+  CHECK(eventually([&] { return lines.has("TLS: unsupported protocol"); }));
   RawTls weak(server.address().port, [](asio::ssl::context& context) {
     SSL_CTX_set_max_proto_version(context.native_handle(), TLS1_2_VERSION);
     SSL_CTX_set_cipher_list(context.native_handle(), "AES128-SHA:ECDHE-ECDSA-AES128-SHA");
   });
   CHECK(weak.error.message().find("handshake failure") != std::string::npos);
-  CHECK(lines.has("TLS: no shared cipher"));
+  CHECK(eventually([&] { return lines.has("TLS: no shared cipher"); }));
   CHECK(server.statistics().refused_for(net::RefusalCode::tls) == 3);
   CHECK(sink.count() == 0);
 }
@@ -439,7 +428,6 @@ TEST_CASE("a server that does not answer in the TLS handshake is left by the dea
 
 TEST_CASE("wherever a connection with TLS is cut, every item is there once and in each client's order") {
   MESSAGE("seed " << seed());
-  constexpr std::size_t kClients = 3, kBatches = 150;
   RecordingSink sink;
   net::Server server(quick_server(), layout(), sink.callable());
   Random random(seed(), "proxy");
@@ -467,34 +455,7 @@ TEST_CASE("wherever a connection with TLS is cut, every item is there once and i
   });
   auto options = quick_client(proxy.port());
   options.connect_deadline = 300ms;
-  std::vector<std::unique_ptr<net::Client>> clients;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    options.seed = seed() + i + 1;
-    clients.push_back(std::make_unique<net::Client>(options, layout()));
-  }
-  std::vector<std::size_t> sent(kClients, 0);
-  Failures failures;
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    threads.emplace_back([&, i] {
-      Random sizes(seed(), "sizes", i);
-      for (std::size_t batch = 0; batch < kBatches; ++batch) {
-        const std::size_t size = 1 + sizes.below(100);
-        if (send(*clients[i], static_cast<std::uint32_t>(i), sent[i], size) != Outcome::ok)
-          failures.add("insert");
-        sent[i] += size;
-      }
-      if (clients[i]->flush(Deadline::after(200s)) != Outcome::ok) failures.add("flush");
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  TROOP_CHECK_NONE(failures);
-  std::uint64_t reconnects = 0;
-  for (std::size_t i = 0; i < kClients; ++i) {
-    CHECK(sink.fault(static_cast<std::uint32_t>(i), sent[i]) == "");
-    reconnects += clients[i]->statistics().connections - 1;
-    CHECK(clients[i]->statistics().lost == 0);
-  }
+  const std::uint64_t reconnects = check_each_item_comes_once(options, sink, 3, 150, 200s);
   CHECK(proxy.connections() > 20);
   CHECK(reconnects > 5);
   CHECK(server.statistics().lost == 0);

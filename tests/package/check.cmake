@@ -106,7 +106,7 @@ elseif(CASE STREQUAL "minimal")
   configure("${SOURCE}" "${SCRATCH}/examples" -DTROOP_BUILD_TESTS=OFF ${without_libraries})
   run(${configure_command})
   foreach(target IN ITEMS cart_pole examples)
-    run_refused("cart_pole cannot be built: Eigen3 3.4 was not found (Debian package libeigen3-dev)"
+    run_refused("cart_pole cannot be built: TroopCompression was not found (Debian package liblz4-dev and libzstd-dev)"
                 ${CMAKE_COMMAND} --build "${SCRATCH}/examples" --target ${target})
   endforeach()
   consume_refused("troop was configured without liblz4-dev and libzstd-dev"

@@ -25,6 +25,10 @@ struct NumberedItem {
   std::uint32_t number;
 };
 
+inline const RecordLayout& layout() {
+  return RecordLayout::of<NumberedItem>();
+}
+
 inline std::vector<NumberedItem> numbered(std::uint32_t client, std::uint32_t first, std::size_t count) {
   std::vector<NumberedItem> items;
   for (std::size_t i = 0; i < count; ++i) items.push_back({client, first + static_cast<std::uint32_t>(i)});

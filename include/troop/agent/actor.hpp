@@ -31,8 +31,8 @@ namespace troop::agent {
 struct ActorOptions {
   NStepOptions n_step = {};
   EpsilonLadder epsilon = {};
-  /// Index in the whole fleet of the actor's first environment, and the fleet's number of environments: they
-  /// choose the rungs of the ladder.
+  /// Index in the whole fleet of the actor's first environment, and the number of environments that the ladder
+  /// is made for: they choose the rungs. Environments beyond that number share the rungs from the first one on.
   std::size_t first_index = 0;
   std::size_t num_environments = 1;
   std::size_t batch_size = 50;  ///< items a batch
@@ -100,11 +100,9 @@ class Actor {
         actions_(environments_.size()),
         action_values_(environments_.size()),
         q_values_(environments_.size() * num_actions()) {
-    require(options.first_index + environments_.size() <= options.num_environments, "num_environments",
-            options.num_environments, "at least first_index and the number of environments together");
     for (std::size_t i = 0; i < environments_.size(); ++i) {
       const std::size_t index = options.first_index + i;
-      epsilons_.push_back(options.epsilon(index, options.num_environments));
+      epsilons_.push_back(options.epsilon(index % options.num_environments, options.num_environments));
       randoms_.emplace_back(options.seed, "exploration", index);
     }
     refresh_parameters();

@@ -74,12 +74,12 @@ struct LearnerStatistics {
 ///
 ///     Learner learner(network, replay, limiter, parameters, options);
 ///     while (learner.steps() < 10'000) learner.step();                  // or: learner.run(stop_token);
-template <nn::QNetwork Network, class Replay>
+template <nn::QNetwork Network, class Replay, ParameterSink Parameters = ParameterStore>
 class Learner {
   using Batch = typename Replay::SampledBatch;
 
  public:
-  Learner(Network& network, Replay& replay, RateLimiter& limiter, ParameterStore& parameters,
+  Learner(Network& network, Replay& replay, RateLimiter& limiter, Parameters& parameters,
           const LearnerOptions& options)
       : options_((options.validate(), options)),
         network_(network),
@@ -225,7 +225,7 @@ class Learner {
   Network& network_;
   Replay& replay_;
   RateLimiter& limiter_;
-  ParameterStore& parameters_;
+  Parameters& parameters_;
   Random random_;
   Work work_;
   std::uint64_t sampled_ = 0;  // batches to be trained on, by whichever thread samples

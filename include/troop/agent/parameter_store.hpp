@@ -58,4 +58,10 @@ concept ParameterSource = requires(S& source, std::uint64_t& version, std::vecto
   { source.fetch(version, parameters) } -> std::same_as<bool>;
 };
 
+/// Where a learner's parameters go: the store of its process, or a server for others.
+template <class S>
+concept ParameterSink = requires(S& sink, std::span<const float> parameters) {
+  { sink.publish(parameters) } -> std::convertible_to<std::uint64_t>;
+};
+
 }  // namespace troop::agent

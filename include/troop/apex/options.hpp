@@ -29,12 +29,41 @@
 #include <troop/agent/learner.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/nearest_word.hpp>
+#include <troop/net/address.hpp>
+#include <troop/net/frame.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 #include <troop/version.hpp>
 
 namespace troop::apex {
+
+/// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay;
+/// actors and evaluators come and go.
+enum class Role { all, learner, actor, evaluator };
+
+/// How the processes of a cluster find and trust each other.
+struct ClusterOptions {
+  Role role = Role::all;
+  std::string listen = {};   ///< HOST:PORT of a learner; port 0 takes any free one and says which
+  std::string connect = {};  ///< HOST:PORT of the learner, for all others
+  std::string token_file =
+      {};                 ///< with the shared token; empty: TROOP_TOKEN of the environment, if it is set
+  bool insecure = false;  ///< listen beyond loopback without token or TLS
+  /// Environments that the ladder of exploration rates is made for, in all actor processes together; 0: as
+  /// many as one process with these options has.
+  std::size_t planned_environments = 0;
+  double lease_seconds = 30.0;      ///< how long a crashed actor's place is kept for it
+  bool float16_parameters = false;  ///< actors and evaluators fetch parameters in half the bytes
+  net::PayloadCodec compression = net::PayloadCodec::none;  ///< of the batches that an actor sends
+  /// Of an actor process, in bytes; 0: room for eight batches of each of its threads. What lies in an outbox
+  /// while the learner holds the actors back grows old, and old experience harms the learning.
+  std::size_t outbox_bytes = 0;
+  bool drop_oldest = false;  ///< an actor whose outbox is full drops its oldest batches instead of waiting
+  bool tls = false;          ///< actors and evaluators: TLS, with the authorities that the system trusts
+  std::string tls_certificate = {}, tls_key = {}, tls_authority = {},
+              tls_server_name = {};  ///< PEM files; a name
+};
 
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
 /// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
@@ -48,6 +77,7 @@ struct Options {
   ReplayOptions replay{.capacity = 100'000};
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
   agent::ActorOptions actor = {};
+  ClusterOptions cluster = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
 
@@ -133,6 +163,37 @@ class OptionTable {
     number("actor_batch_size", o.actor.batch_size, "items that an actor hands over at once");
     number("parameter_interval", o.actor.parameter_interval,
            "environment steps between two looks for new parameters");
+    group("Cluster");
+    choice("role", o.cluster.role,
+           {{"all", Role::all},
+            {"learner", Role::learner},
+            {"actor", Role::actor},
+            {"evaluator", Role::evaluator}},
+           "what this process is");
+    text("listen", o.cluster.listen, "where a learner is to be reached, HOST:PORT", "HOST:PORT");
+    text("connect", o.cluster.connect, "where an actor or evaluator finds the learner", "HOST:PORT");
+    text("token_file", o.cluster.token_file,
+         "file with the shared token (none: TROOP_TOKEN in the environment)");
+    flag("insecure", o.cluster.insecure, "let everybody in who can connect");
+    number("planned_environments", o.cluster.planned_environments,
+           "environments of all actors together (0: as if there were one process)");
+    number("lease_seconds", o.cluster.lease_seconds, "how long a lost actor's place is kept for it");
+    flag("float16_parameters", o.cluster.float16_parameters, "fetch parameters in half the bytes");
+    choice("compression", o.cluster.compression,
+           {{"none", net::PayloadCodec::none},
+            {"lz4", net::PayloadCodec::lz4},
+            {"zstd", net::PayloadCodec::zstd}},
+           "of the batches that an actor sends");
+    number("outbox_bytes", o.cluster.outbox_bytes,
+           "of an actor process (0: eight batches of each of its threads)");
+    choice("when_full", o.cluster.drop_oldest, {{"block", false}, {"drop-oldest", true}},
+           "what an actor does whose outbox is full");
+    flag("tls", o.cluster.tls, "connect by TLS, trusting what the system trusts");
+    text("tls_certificate", o.cluster.tls_certificate, "this process's certificate, PEM");
+    text("tls_key", o.cluster.tls_key, "its private key, PEM");
+    text("tls_authority", o.cluster.tls_authority, "authority of the other side's certificate, PEM");
+    text("tls_server_name", o.cluster.tls_server_name,
+         "name in the learner's certificate (none: that of --connect)", "NAME");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -166,8 +227,8 @@ class OptionTable {
         [name, &value](const std::string& text) { value = parse_number<Number>(name, text); });
   }
 
-  void text(const char* name, std::string& value, const char* help) {
-    add(name, help, "FILE", value, [&value](const std::string& text) { value = text; });
+  void text(const char* name, std::string& value, const char* help, const char* type = "FILE") {
+    add(name, help, type, value, [&value](const std::string& text) { value = text; });
   }
 
   void flag(const char* name, bool& value, const char* help) {
@@ -327,6 +388,45 @@ class HelpRequested : public Error {
   using Error::Error;
 };
 
+inline const char* name_of(Role role) noexcept {
+  return role == Role::learner     ? "learner"
+         : role == Role::actor     ? "actor"
+         : role == Role::evaluator ? "evaluator"
+                                   : "all";
+}
+
+inline void validate(const ClusterOptions& o) {
+  const std::string role = std::string("--role ") + name_of(o.role);
+  const bool is_learner = o.role == Role::learner,
+             is_client = o.role == Role::actor || o.role == Role::evaluator;
+  const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
+  require(o.listen.empty() != is_learner, "listen", quoted(o.listen),
+          is_learner ? "HOST:PORT with --role learner" : "nothing with " + role);
+  require(o.connect.empty() != is_client, "connect", quoted(o.connect),
+          is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
+  if (is_learner) net::parse_address(o.listen, "listen");
+  if (is_client) net::parse_address(o.connect, "connect");
+  require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
+          "nothing with " + role);
+  require(!o.insecure || is_learner, "insecure", "true", "false with " + role);
+  require(!o.tls || is_client, "tls", "true", "false with " + role);
+  require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
+          "an integer from 0 to 2^30");
+  require_between("lease_seconds", o.lease_seconds, 0.0, 86400.0);
+  require(o.outbox_bytes == 0 || o.role == Role::actor, "outbox_bytes", o.outbox_bytes, "0 with " + role);
+  require(o.outbox_bytes == 0 || (o.outbox_bytes >= 4096 && o.outbox_bytes <= (std::size_t{1} << 46)),
+          "outbox_bytes", o.outbox_bytes, "0, or an integer from 4096 to 2^46");
+  require(!o.drop_oldest || o.role == Role::actor, "when_full", quoted("drop-oldest"), "block with " + role);
+  require(o.tls_certificate.empty() == o.tls_key.empty(), o.tls_key.empty() ? "tls_key" : "tls_certificate",
+          quoted(""), "a file, for certificate and key go together");
+  require(o.tls_authority.empty() || o.role != Role::all, "tls_authority", quoted(o.tls_authority),
+          "nothing with " + role);
+  require(o.tls_certificate.empty() || o.role != Role::all, "tls_certificate", quoted(o.tls_certificate),
+          "nothing with " + role);
+  require(o.tls_server_name.empty() || is_client, "tls_server_name", quoted(o.tls_server_name),
+          "nothing with " + role);
+}
+
 }  // namespace detail
 
 inline void Options::validate() const {
@@ -340,6 +440,11 @@ inline void Options::validate() const {
     require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
+    detail::validate(cluster);
+    require(cluster.role == Role::all || !deterministic, "deterministic", "true",
+            "false with any role but all");
+    require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",
+            "nothing with any role but all");
     replay.validate();
     rate.validate();
     require(rate.min_inserts <= replay.capacity, "min_inserts", rate.min_inserts,

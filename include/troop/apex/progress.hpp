@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include <troop/core/clock.hpp>
@@ -36,7 +37,9 @@ struct ProgressReport {
   std::size_t replay_size = 0;
   std::size_t replay_capacity = 0;
   double least_epsilon = 0.0, greatest_epsilon = 0.0;
-  double greedy_return = std::nan("");  ///< mean of the last evaluation; NaN before the first
+  double greedy_return = std::nan("");        ///< mean of the last evaluation; NaN before the first
+  std::optional<std::uint64_t> clients = {};  ///< of a learner with actors elsewhere: connections
+  double policy_lag = 0.0;                    ///< of their items, in versions of the parameters
 };
 
 /// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second;
@@ -109,7 +112,11 @@ class Progress {
                   rate(now.environment_steps, last_.environment_steps).c_str(),
                   rate(now.learner_steps, last_.learner_steps).c_str(), fill, now.least_epsilon,
                   now.greatest_epsilon, greedy.c_str());
-    return line;
+    if (!now.clients) return line;
+    char cluster[64];
+    std::snprintf(cluster, sizeof cluster, "  clients %llu  lag %.1f",
+                  static_cast<unsigned long long>(*now.clients), now.policy_lag);
+    return std::string(line) + cluster;
   }
 
   std::FILE* stream_;

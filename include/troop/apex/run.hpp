@@ -1,5 +1,6 @@
 /// @file
-/// Ape-X in one process: the reference composition of troop's pieces, to be read, copied and altered.
+/// Ape-X in one process, or the learner of a cluster: the reference composition of troop's pieces, to be read,
+/// copied and altered.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -20,7 +23,7 @@
 #include <troop/agent/evaluator.hpp>
 #include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
-#include <troop/agent/parameter_store.hpp>
+#include <troop/apex/cluster.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
@@ -31,6 +34,9 @@
 #include <troop/core/thread_group.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
+#include <troop/net/actor_leases.hpp>
+#include <troop/net/parameter_server.hpp>
+#include <troop/net/server.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
 #include <troop/nn/network_file.hpp>
@@ -178,8 +184,10 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 
   // The replay and the learner.
   PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
-  RateLimiter limiter(options.rate);
-  agent::ParameterStore parameters;
+  RateLimiterOptions rate = options.rate;
+  if (options.quiet) rate.report = {};
+  RateLimiter limiter(rate);
+  net::ParameterServer parameters;
   nn::TrainOptions train_options = options.train;
   train_options.num_threads = detail::useful_threads(options.train.num_threads);
   nn::EigenNetwork online(network, options.seed, train_options);
@@ -187,22 +195,38 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   learner_options.seed = options.seed;
   agent::Learner learner(online, replay, limiter, parameters, learner_options);
 
-  // The actors: each a thread's worth of environments, all on one ladder of exploration rates.
+  // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster they
+  // are elsewhere, and a server takes their place.
   agent::LocalSink sink(replay, limiter);
   using Environments = env::VectorEnvironment<Environment>;
-  using Actor = agent::Actor<Environments, nn::EigenNetwork, decltype(sink), agent::ParameterStore>;
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, decltype(sink), net::ParameterServer>;
   std::vector<std::unique_ptr<Actor>> actors;
-  for (std::size_t i = 0; i < options.num_actors; ++i) {
+  const bool is_head = options.cluster.role == Role::learner;
+  for (std::size_t i = 0; i < options.num_actors && !is_head; ++i) {
     agent::ActorOptions actor_options = options.actor;
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
-    actor_options.num_environments = options.num_actors * options.environments_per_actor;
+    actor_options.num_environments = detail::planned_of(options);
     Environments environments({.count = options.environments_per_actor,
                                .seed = options.seed,
                                .first_index = actor_options.first_index},
                               make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
                                              sink, parameters, actor_options));
+  }
+
+  net::ActorLeases leases(detail::lease_options(options));
+  std::optional<net::Server> server;
+  if (is_head) {
+    server.emplace(detail::server_options(options), replay.layout(),
+                   net::Services{.insert =
+                                     [&](const BatchView& records, std::span<const float> priorities) {
+                                       return sink.insert(records, priorities, Deadline::now());
+                                     },
+                                 .parameters = &parameters,
+                                 .leases = &leases});
+    if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());
+    std::fflush(stdout);
   }
 
   // Evaluation and progress.
@@ -217,12 +241,19 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     return result.solved || signal.received() != 0 || seconds_since(start) >= options.max_seconds;
   };
   const auto report = [&] {
-    ProgressReport line{.seconds = seconds_since(start),
-                        .learner_steps = learner.steps(),
-                        .replay_size = replay.size(),
-                        .replay_capacity = replay.capacity(),
-                        .least_epsilon = actors.back()->epsilons().back(),
-                        .greatest_epsilon = actors.front()->epsilons().front()};
+    ProgressReport line{
+        .seconds = seconds_since(start),
+        .learner_steps = learner.steps(),
+        .replay_size = replay.size(),
+        .replay_capacity = replay.capacity(),
+        .least_epsilon = options.actor.epsilon(detail::planned_of(options) - 1, detail::planned_of(options)),
+        .greatest_epsilon = options.actor.epsilon(0, detail::planned_of(options))};
+    if (server) {
+      const net::ServerStatistics statistics = server->statistics();
+      line.environment_steps = statistics.items;  // every step gives one item
+      line.clients = statistics.connections;
+      line.policy_lag = statistics.mean_policy_lag;
+    }
     for (const auto& actor : actors) line.environment_steps += actor->statistics().steps;
     if (result.episodes > 0) line.greedy_return = result.mean_return;
     return line;
@@ -274,6 +305,9 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
       show();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    if (server)
+      server->stop(Deadline::after(std::chrono::seconds(1)),
+                   signal.received() == 0 ? net::Farewell::finished : net::Farewell::stopping);
     threads.request_stop();
     threads.join();
   }
@@ -343,11 +377,15 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (!options.evaluate.empty()) return evaluate<Environment>(options, make);
     const env::Spec spec = make(std::uint64_t{0}).spec();
     const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
-    if (!options.output.empty()) detail::require_writable(options.output);
-    if (!options.quiet)
+    const bool trains = options.cluster.role == Role::all || options.cluster.role == Role::learner;
+    if (trains && !options.output.empty()) detail::require_writable(options.output);
+    if (trains && !options.quiet)
       for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
     started = true;
     const StopSignal signal;  // until the network is saved
+    if (options.cluster.role == Role::actor) return act<Environment>(options, network, make, signal);
+    if (options.cluster.role == Role::evaluator)
+      return evaluate_newest<Environment>(options, network, make, signal);
     const RunResult result = train<Environment>(options, architecture, make, signal);
     std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
     const std::string last_line = to_string(result) + "\n";
@@ -371,6 +409,9 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
+  } catch (const NotAdmitted& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s\n", error.what());

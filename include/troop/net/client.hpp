@@ -35,6 +35,7 @@
 #include <troop/net/address.hpp>
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
+#include <troop/net/detail/buffer.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/detail/packed_insert.hpp>
 #include <troop/net/detail/resolve.hpp>
@@ -131,10 +132,10 @@ class PendingCall {
 
  private:
   friend class Client;
-  enum class State { idle, waiting, taking, done, lost };
+  enum class State { waiting, taking, done, lost };
 
   std::function<void(std::span<const std::byte>)> take_;
-  State state_ = State::idle;
+  State state_ = State::lost;
   std::uint64_t number_ = 0;
   std::exception_ptr error_;
 };
@@ -151,11 +152,12 @@ class PendingCall {
 /// client: what is in the outbox is lost, and every later call throws RefusedError with the server's
 /// sentence.
 ///
-/// A server whose certificate is not accepted is tried again like one that cannot be reached, for certificates
-/// get mended; it is told nothing.
+/// A server whose certificate is not accepted is tried again like one that cannot be reached, for
+/// certificates get mended; it is told nothing.
 ///
-/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches lie
-/// packed in the outbox; for a server that does not know the codec they are unpacked again as they are sent.
+/// With compression each inserting thread keeps memory for the largest batch it has packed, twice. Batches
+/// lie packed in the outbox; for a server that does not know the codec they are unpacked again as they are
+/// sent.
 ///
 /// The same connection brings parameters (models agent::ParameterSource: one fetch serves all actors of the
 /// process), a lease of places on the ladder of exploration rates, and the answers to calls.
@@ -280,8 +282,8 @@ class Client {
     return wait(lock, deadline, stop, [&] { return parameters_ && version_ > version; });
   }
 
-  /// Waits until the server has given `count` environments of this process their places; the places, or none
-  /// with `why` telling what came before. They stay this client's over all connections. One lease a client:
+  /// Waits until the server has given `count` environments of this process their places; none when the
+  /// deadline, a stop or `stop()` came before. They stay this client's over all connections. One lease a client:
   /// another `count` later is refused with InvalidArgument. Throws RefusedError.
   std::optional<Leased> lease(std::uint32_t count, Deadline deadline = Deadline::never(),
                               const std::stop_token& stop = {}) {
@@ -376,6 +378,7 @@ class Client {
  private:
   using error_code = detail::error_code;
   using tcp = detail::tcp;
+  using Buffer = detail::Buffer;
   template <class T>
   using awaitable = detail::asio::awaitable<T>;
 
@@ -387,15 +390,6 @@ class Client {
   struct Failure {
     RefusalCode code;
     std::string sentence;
-  };
-
-  struct Buffer {
-    Buffer() = default;
-    explicit Buffer(std::size_t bytes)
-        : data(std::make_unique_for_overwrite<std::byte[]>(bytes)), size(bytes) {}
-
-    std::unique_ptr<std::byte[]> data;
-    std::size_t size = 0;
   };
 
   /// A batch as the frame that will be sent.
@@ -431,8 +425,8 @@ class Client {
     return static_cast<std::uint32_t>(bytes);
   }
 
-  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec, and
-  /// the payload is returned, valid until this thread's next insert. Else nothing is.
+  /// Compresses the batch if that is wanted and makes it smaller: then `batch` is of that length and codec,
+  /// and the payload is returned, valid until this thread's next insert. Else nothing is.
   std::span<const std::byte> pack(Batch& batch, const BatchView& records, std::span<const float> priorities) {
     if (!packs_.load(std::memory_order_relaxed) || records.empty()) return {};
     struct Scratch {

@@ -72,7 +72,7 @@ class ParameterServer {
     if (this->version() <= version) return false;
     const auto [frame, newest] = this->frame(false);
     if (!frame) return false;
-    const ParametersView view = read_parameters({frame->data() + FrameHead::kBytes, payload_bytes(*frame)});
+    const ParametersView view = view_of(*frame);
     parameters.resize(view.count);
     view.copy_to(parameters);
     version = newest;
@@ -107,10 +107,10 @@ class ParameterServer {
 
   static constexpr std::size_t kMost = ((std::size_t{1} << 30) - ParametersView::kHeadBytes) / sizeof(float);
 
-  static std::size_t payload_bytes(const Bytes& frame) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, frame.data() + 8, sizeof length);
-    return length;
+  static ParametersView view_of(const Bytes& frame) {
+    FrameHead head;
+    parse_frame_head(std::span(frame).first<FrameHead::kBytes>(), head);
+    return read_parameters(std::span(frame).subspan(FrameHead::kBytes, head.length));
   }
 
   /// Memory of a frame that nobody sends any more comes back here.
@@ -136,16 +136,16 @@ class ParameterServer {
   Frame make_frame(std::uint64_t version, std::span<const float> values) const {
     Bytes frame = begin_frame(version, values.size(), false);
     std::memcpy(values_in(frame), values.data(), values.size_bytes());
-    return finish_frame(std::move(frame), ParametersView::bytes(values.size(), false));
+    finish_frame(MessageType::parameters, frame);
+    return share(std::move(frame));
   }
 
   Frame make_half_frame() const {
     Bytes frame = begin_frame(version(), size_, true);
-    const ParametersView newest =
-        read_parameters({frame_->data() + FrameHead::kBytes, payload_bytes(*frame_)});
-    to_float16(std::span(reinterpret_cast<const float*>(newest.values), size_),
+    to_float16(std::span(reinterpret_cast<const float*>(view_of(*frame_).values), size_),
                std::span(reinterpret_cast<std::uint16_t*>(values_in(frame)), size_));
-    return finish_frame(std::move(frame), ParametersView::bytes(size_, true));
+    finish_frame(MessageType::parameters, frame);
+    return share(std::move(frame));
   }
 
   static std::byte* values_in(Bytes& frame) noexcept {
@@ -153,19 +153,12 @@ class ParameterServer {
   }
 
   Bytes begin_frame(std::uint64_t version, std::size_t count, bool as_float16) const {
-    const FrameHead head{.length = static_cast<std::uint32_t>(ParametersView::bytes(count, as_float16))};
+    const std::size_t size = FrameHead::kBytes + ParametersView::bytes(count, as_float16);
     Bytes frame = take_spare();
-    frame.resize(head.frame_bytes());
-    std::memset(frame.data() + frame.size() - FrameHead::kAlignment, 0, FrameHead::kAlignment);
+    frame.reserve(size + FrameHead::kAlignment);  // room for the zeros at its end
+    frame.resize(size);
     ParametersView::write_head(version, count, as_float16, frame.data() + FrameHead::kBytes);
     return frame;
-  }
-
-  Frame finish_frame(Bytes frame, std::size_t length) const {
-    const FrameHeadBytes head =
-        make_frame_head(MessageType::parameters, std::span(frame).subspan(FrameHead::kBytes, length));
-    std::memcpy(frame.data(), head.data(), head.size());
-    return share(std::move(frame));
   }
 
   const std::shared_ptr<Spare> spare_ = std::make_shared<Spare>();

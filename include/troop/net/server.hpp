@@ -34,6 +34,7 @@
 #include <troop/net/address.hpp>
 #include <troop/net/authentication.hpp>
 #include <troop/net/detail/asio.hpp>
+#include <troop/net/detail/buffer.hpp>
 #include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/detail/limited_log.hpp>
 #include <troop/net/detail/packed_insert.hpp>
@@ -162,7 +163,7 @@ enum class Farewell { stopping, finished };
 /// one client in the order in which it was given them, whatever happens to connections in between
 /// (docs/protocol.md). Also sends parameters, leases places, and answers calls, as `Services` say.
 ///
-/// One thread of its own does everything. Memory: 32 KiB a connection, 100 KiB more with TLS, at most
+/// One thread of its own does everything. Memory: 32 KiB a connection, OpenSSL's buffers with TLS, at most
 /// `max_receive_bytes` for large frames, `max_frame_bytes` for the batch that is being unpacked, and of what is
 /// to be sent a few control messages, one frame of parameters that all connections share, and one reply a
 /// connection.
@@ -311,11 +312,6 @@ class Server {
 
   enum class Phase { tls, hello, proof, open, ending };
 
-  struct Memory {
-    std::unique_ptr<std::byte[]> bytes;
-    std::size_t size = 0;
-  };
-
   struct Connection {
     Connection(Server& server, tcp::socket s)
         : socket(std::move(s)),
@@ -335,7 +331,7 @@ class Server {
     bool used_large = false;   // a large frame came since the last tick
     bool may_shrink = false;   // nobody uses the buffer
     bool has_waited = false;   // the frame at hand has
-    Memory unpacked;           // that frame's payload, if it was compressed and waits
+    detail::Buffer unpacked;   // that frame's payload, if it was compressed and waits
 
     std::vector<std::byte> out;                  // frames to be written
     std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
@@ -784,6 +780,12 @@ class Server {
     if (oldest != sessions_.end()) sessions_.erase(oldest);
   }
 
+  /// Something that this server does not do for this client.
+  Progress refuse_service(Connection& c, const char* sentence) {
+    refuse(c, RefusalCode::role, false, sentence);
+    return Progress::done;
+  }
+
   Progress on_insert(Connection& c, const detail::Frame& frame) {
     if (frame.head.codec == PayloadCodec::none) return on_insert(c, frame.payload);
     const std::span<const std::byte> payload = unpack(c, frame);
@@ -802,14 +804,14 @@ class Server {
   /// The payload of an insert as it was before it was compressed, at a multiple of 8 in memory.
   std::span<const std::byte> unpack(Connection& c, const detail::Frame& frame) {
     const std::size_t size = detail::PackedInsert::unpacked_bytes(frame.payload, options_.max_frame_bytes);
-    if (c.unpacked.bytes) return {c.unpacked.bytes.get(), size};
+    if (c.unpacked.data) return {c.unpacked.data.get(), size};
     if (unpacking_.size < size) {
       unpacking_ = {};
-      unpacking_ = {std::make_unique_for_overwrite<std::byte[]>(size), size};
+      unpacking_ = detail::Buffer(size);
       count_receive_bytes();
     }
     used_unpacking_ = true;
-    const std::span<std::byte> out(unpacking_.bytes.get(), size);
+    const std::span<std::byte> out(unpacking_.data.get(), size);
     if (!detail::PackedInsert::unpack(frame.head.codec, frame.payload, out))
       throw Error("a batch that cannot be unpacked");
     return out;
@@ -817,18 +819,14 @@ class Server {
 
   /// Spares the batch that must wait being unpacked again, if the limit allows it.
   void keep_unpacked(Connection& c) {
-    if (c.unpacked.bytes || receive_bytes_ + unpacking_.size > options_.max_receive_bytes) return;
+    if (c.unpacked.data || receive_bytes_ + unpacking_.size > options_.max_receive_bytes) return;
     c.unpacked = std::exchange(unpacking_, {});
     receive_bytes_ += c.unpacked.size;
   }
 
   Progress on_insert(Connection& c, std::span<const std::byte> payload) {
-    if (!services_.insert || !c.sends_items) {
-      refuse(c, RefusalCode::role, false,
-             services_.insert ? "items from a client that has told no record layout"
-                              : "this server takes no items");
-      return Progress::done;
-    }
+    if (!services_.insert) return refuse_service(c, "this server takes no items");
+    if (!c.sends_items) return refuse_service(c, "items from a client that has told no record layout");
     const InsertView batch = read_insert(payload, layout_);
     Known& known = c.session->second;
     if (batch.sequence <= known.last) {
@@ -881,10 +879,7 @@ class Server {
   Progress on_fetch(Connection& c, std::span<const std::byte> payload) {
     if (is_answering(c)) return Progress::again;
     const auto fetch = read_message<Fetch>(payload);
-    if (services_.parameters == nullptr) {
-      refuse(c, RefusalCode::role, false, "this server has no parameters");
-      return Progress::done;
-    }
+    if (services_.parameters == nullptr) return refuse_service(c, "this server has no parameters");
     c.fetch = fetch;
     send_parameters(c);
     return Progress::done;
@@ -923,10 +918,7 @@ class Server {
   Progress on_lease(Connection& c, std::span<const std::byte> payload) {
     if (is_answering(c)) return Progress::again;
     const auto wish = read_message<Lease>(payload);
-    if (services_.leases == nullptr) {
-      refuse(c, RefusalCode::role, false, "this server leases no places on the ladder");
-      return Progress::done;
-    }
+    if (services_.leases == nullptr) return refuse_service(c, "this server leases no places on the ladder");
     const Leased leased = services_.leases->lease(c.session->first, wish);
     counters_.leases.add(1);
     if (leased.first + wish.count > leased.planned) {
@@ -940,10 +932,7 @@ class Server {
   }
 
   Progress on_call(Connection& c, std::span<const std::byte> payload) {
-    if (!services_.call) {
-      refuse(c, RefusalCode::role, false, "this server answers no calls");
-      return Progress::done;
-    }
+    if (!services_.call) return refuse_service(c, "this server answers no calls");
     if (payload.size() < CallPayload::kHeadBytes) throw Error("a call without a number");
     if (is_answering(c)) return Progress::again;
     auto reply = std::make_shared<std::vector<std::byte>>(FrameHead::kBytes + CallPayload::kReplyHeadBytes);
@@ -1092,7 +1081,7 @@ class Server {
           close(*connection);
         }
       }
-      if (!std::exchange(used_unpacking_, false) && unpacking_.bytes) {
+      if (!std::exchange(used_unpacking_, false) && unpacking_.data) {
         unpacking_ = {};
         count_receive_bytes();
       }
@@ -1146,7 +1135,7 @@ class Server {
   std::optional<detail::TlsContext> tls_;
   std::list<ConnectionPointer> connections_;
   std::size_t num_ending_ = 0, receive_bytes_ = 0;
-  Memory unpacking_;             // where batches are unpacked
+  detail::Buffer unpacking_;     // where batches are unpacked
   bool used_unpacking_ = false;  // since the last tick
   bool is_short_of_memory_ = false;
   bool stopping_ = false;

@@ -1,5 +1,6 @@
 /// @file
-/// TLS: nobody on the way reads or changes what goes over a connection, and certificates say who is at its ends.
+/// TLS: nobody on the way reads or changes what goes over a connection, and certificates say who is at its
+/// ends.
 #pragma once
 
 #include <openssl/crypto.h>
@@ -16,8 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/error.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
 #include <troop/net/detail/asio.hpp>
@@ -25,8 +24,8 @@
 namespace troop::net {
 
 /// How an end speaks TLS (1.2 or 1.3). All files are PEM and read once, by the constructor of the server or
-/// client, which throws FileError with the name and the reason for one that cannot be used. There is no way to
-/// do without verification: who needs a certificate for a test makes an authority of his own.
+/// client, which throws FileError with the name and the reason for one that cannot be used. There is no way
+/// to do without verification: who needs a certificate for a test makes an authority of his own.
 ///
 /// A server needs `certificate` and `key`. With `authority` clients must have a certificate as well (mutual
 /// TLS); without it TLS alone keeps nobody out, and that is the token's task. A client takes a server whose

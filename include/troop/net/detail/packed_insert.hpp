@@ -18,13 +18,13 @@
 
 namespace troop::net::detail {
 
-/// The payload of an insert frame with a codec: the head of InsertPayload as it is, so that numbers can be put
-/// in later; bytes of the rest before it was compressed (4), 0 (4); the rest, compressed.
+/// The payload of an insert frame with a codec: the head of InsertPayload as it is, so that numbers can be
+/// put in later; bytes of the rest before it was compressed (4), 0 (4); the rest, compressed.
 struct PackedInsert {
   static constexpr std::size_t kHeadBytes = InsertPayload::kHeadBytes + 8;
 
-  /// Puts the packed form of an insert's payload into `out`. False, with `out` as it may be, when it would not
-  /// be smaller.
+  /// Puts the packed form of an insert's payload into `out`. False, with `out` as it may be, when it would
+  /// not be smaller.
   static bool pack(PayloadCodec codec, std::span<const std::byte> payload, std::vector<std::byte>& out) {
     const auto rest = payload.subspan(InsertPayload::kHeadBytes);
     const auto size = static_cast<std::uint32_t>(rest.size());
@@ -38,8 +38,8 @@ struct PackedInsert {
     return out.size() < payload.size();
   }
 
-  /// Bytes of the payload that was packed. Throws Error with the reason for what may not be, so that no memory
-  /// need be taken for it; `packed` may be anything.
+  /// Bytes of the payload that was packed. Throws Error with the reason for what may not be, so that no
+  /// memory need be taken for it; `packed` may be anything.
   static std::size_t unpacked_bytes(std::span<const std::byte> packed, std::size_t most) {
     ByteReader reader(packed);
     reader.bytes(InsertPayload::kHeadBytes);
@@ -50,8 +50,8 @@ struct PackedInsert {
     return bytes;
   }
 
-  /// Whether `packed`, for which `unpacked_bytes` has not thrown, is what was made of a payload, which is then
-  /// in `out`, of so many bytes.
+  /// Whether `packed`, for which `unpacked_bytes` has not thrown, is what was made of a payload, which is
+  /// then in `out`, of so many bytes.
   static bool unpack(PayloadCodec codec, std::span<const std::byte> packed,
                      std::span<std::byte> out) noexcept {
     std::memcpy(out.data(), packed.data(), InsertPayload::kHeadBytes);

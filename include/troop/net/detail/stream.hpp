@@ -8,16 +8,16 @@
 #include <string>
 #include <utility>
 
-#include <boost/asio/ssl/stream.hpp>
 #include <troop/net/detail/asio.hpp>
 #include <troop/net/tls.hpp>
 
 namespace troop::net::detail {
 
-/// A TCP socket, after a handshake with TLS over it; one of Asio's streams, for its `async_write`. In the clear
-/// it costs a branch a call. One read and one write may be under way at a time, all in one thread.
+/// A TCP socket, after a handshake with TLS over it; one of Asio's streams, for its `async_write`. In the
+/// clear it costs a branch a call. One read and one write may be under way at a time, all in one thread.
 ///
-/// A TLS connection takes about 100 KiB. Its end is said by frames and not by TLS: there is no close_notify.
+/// A TLS connection takes OpenSSL's buffers besides (not measured). Its end is said by frames and not by TLS:
+/// there is no close_notify.
 class Stream {
  public:
   using executor_type = tcp::socket::executor_type;

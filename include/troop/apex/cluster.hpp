@@ -1,0 +1,249 @@
+/// @file
+/// The processes of a cluster besides its learner: actors and evaluators, and what they share with it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <troop/agent/actor.hpp>
+#include <troop/agent/evaluator.hpp>
+#include <troop/apex/options.hpp>
+#include <troop/apex/progress.hpp>
+#include <troop/apex/signal.hpp>
+#include <troop/core/clock.hpp>
+#include <troop/core/error.hpp>
+#include <troop/core/random.hpp>
+#include <troop/core/thread_group.hpp>
+#include <troop/env/environment.hpp>
+#include <troop/env/vector_environment.hpp>
+#include <troop/net/client.hpp>
+#include <troop/net/server.hpp>
+#include <troop/nn/eigen_network.hpp>
+#include <troop/nn/network.hpp>
+
+namespace troop::apex {
+
+/// The learner refused this process for good before it had done anything: a wrong token, say.
+class NotAdmitted : public Error {
+ public:
+  using Error::Error;
+};
+
+namespace detail {
+
+inline net::Token token_of(const ClusterOptions& options) {
+  if (!options.token_file.empty()) return net::Token::from_file(options.token_file);
+  return std::getenv("TROOP_TOKEN") != nullptr ? net::Token::from_environment("TROOP_TOKEN") : net::Token();
+}
+
+inline std::optional<net::TlsOptions> tls_of(const ClusterOptions& o) {
+  if (!o.tls && o.tls_certificate.empty() && o.tls_authority.empty()) return std::nullopt;
+  return net::TlsOptions{.certificate = o.tls_certificate,
+                         .key = o.tls_key,
+                         .authority = o.tls_authority,
+                         .server_name = o.tls_server_name};
+}
+
+inline std::function<void(const std::string&)> log_of(const Options& options) {
+  if (options.quiet) return [](const std::string&) {};
+  return troop::detail::print_to_stderr;
+}
+
+inline std::size_t environments_of(const Options& options) {
+  return options.num_actors * options.environments_per_actor;
+}
+inline std::size_t planned_of(const Options& options) {
+  const std::size_t planned = options.cluster.planned_environments;
+  return planned == 0 ? environments_of(options) : planned;
+}
+
+inline net::ServerOptions server_options(const Options& options) {
+  return {.listen = options.cluster.listen,
+          .token = token_of(options.cluster),
+          .tls = tls_of(options.cluster),
+          .insecure = options.cluster.insecure,
+          .log = log_of(options)};
+}
+
+inline net::LeaseOptions lease_options(const Options& options) {
+  const std::chrono::duration<double> seconds(options.cluster.lease_seconds);
+  return {.planned = planned_of(options), .duration = std::chrono::duration_cast<Clock::duration>(seconds)};
+}
+
+inline net::ClientOptions client_options(const Options& options, std::size_t record_bytes) {
+  const std::size_t batch_bytes = net::InsertPayload::bytes(options.actor.batch_size, record_bytes) + 64;
+  const std::size_t outbox_bytes = options.cluster.outbox_bytes != 0
+                                       ? options.cluster.outbox_bytes
+                                       : std::max<std::size_t>(4096, 8 * options.num_actors * batch_bytes);
+  char host[64] = "";
+  ::gethostname(host, sizeof host - 1);
+  return {.connect = options.cluster.connect,
+          .token = token_of(options.cluster),
+          .tls = tls_of(options.cluster),
+          .role = options.cluster.role == Role::actor ? net::Role::actor : net::Role::evaluator,
+          .name = std::string(host) + ":" + std::to_string(::getpid()),
+          .float16_parameters = options.cluster.float16_parameters,
+          .compression = options.cluster.compression,
+          .max_outbox_bytes = outbox_bytes,
+          .when_full = options.cluster.drop_oldest ? net::FullPolicy::drop_oldest : net::FullPolicy::block,
+          .log = log_of(options)};
+}
+
+/// How long anything in a client's process waits before it looks whether it has been told to end.
+inline constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
+
+/// What a refusal means for this process: 0, if the learner has finished; else it throws.
+inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) {
+  if (error.code() == net::RefusalCode::finished) {
+    if (!quiet) std::printf("the run is finished\n");
+    return 0;
+  }
+  if (!was_working) throw NotAdmitted(error.what());
+  throw net::RefusedError(error);
+}
+
+inline int exit_code(const StopSignal& signal) {
+  return signal.received() == 0 ? 0 : 128 + signal.received();
+}
+
+}  // namespace detail
+
+/// A process full of actors: leases places on the ladder from the learner, then plays, sends what it sees and
+/// fetches parameters, until the learner has finished or a signal comes. While the learner is away the actors
+/// stand still; they go on by themselves with whichever learner is there next.
+///
+/// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
+/// refuses this process for good before it has begun, RefusedError when it does so later.
+template <env::Environment Environment, class Make>
+int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
+  const Clock::time_point start = Clock::now();
+  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const RecordLayout layout = env::transition_layout(spec);
+  net::Client client(detail::client_options(options, layout.size()), layout);
+  std::atomic<bool> is_connected = false;
+  using Environments = env::VectorEnvironment<Environment>;
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, net::Client, net::Client>;
+  std::vector<std::unique_ptr<Actor>> actors;
+  try {
+    std::optional<net::Leased> lease;
+    while (!lease && signal.received() == 0)
+      lease = client.lease(static_cast<std::uint32_t>(detail::environments_of(options)),
+                           Deadline::after(detail::kSlice));
+    if (!lease) return detail::exit_code(signal);
+    if (!options.quiet) {
+      std::printf("leased environments %llu to %llu of %llu\n", static_cast<unsigned long long>(lease->first),
+                  static_cast<unsigned long long>(lease->first + detail::environments_of(options) - 1),
+                  static_cast<unsigned long long>(lease->planned));
+      std::fflush(stdout);
+    }
+
+    // The ticket is in the seed, so that nobody repeats the episodes of who had these places before.
+    const std::uint64_t seed = Random(options.seed, "lease", lease->ticket)();
+    for (std::size_t i = 0; i < options.num_actors; ++i) {
+      agent::ActorOptions actor_options = options.actor;
+      actor_options.seed = seed;
+      actor_options.first_index = lease->first + i * options.environments_per_actor;
+      actor_options.num_environments = lease->planned;
+      Environments environments(
+          {.count = options.environments_per_actor, .seed = seed, .first_index = actor_options.first_index},
+          make);
+      actors.push_back(std::make_unique<Actor>(
+          std::move(environments), nn::EigenNetwork(network, options.seed), client, client, actor_options));
+    }
+
+    ThreadGroup threads([] {});
+    for (const auto& actor : actors) {
+      threads.start([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          if (!is_connected) {
+            std::this_thread::sleep_for(detail::kSlice);
+          } else if (actor->step(Deadline::after(detail::kSlice)) == Outcome::closed) {
+            return;
+          }
+        }
+        if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
+      });
+    }
+    double last_line = 0.0;
+    while (signal.received() == 0 && !threads.stop_requested()) {
+      const net::ClientStatistics connection = client.statistics();
+      is_connected = connection.is_connected;
+      client.flush(Deadline::now());  // throws when the learner has refused this process
+      const double seconds = seconds_since(start);
+      if (!options.quiet && seconds - last_line >= 10.0) {
+        last_line = seconds;
+        double mean_return = 0.0;
+        std::uint64_t steps = 0;
+        for (const auto& actor : actors) {
+          steps += actor->statistics().steps;
+          mean_return += actor->statistics().mean_return / static_cast<double>(actors.size());
+        }
+        std::printf("%6.0fs  %llu steps  eps %.4f-%.2f  return %s  parameters %llu  %s%s\n", seconds,
+                    static_cast<unsigned long long>(steps), actors.back()->epsilons().back(),
+                    actors.front()->epsilons().front(), return_text(mean_return).c_str(),
+                    static_cast<unsigned long long>(connection.parameter_version),
+                    connection.is_connected ? "connected" : "not connected",
+                    connection.dropped_items == 0
+                        ? ""
+                        : ("  dropped " + std::to_string(connection.dropped_items)).c_str());
+        std::fflush(stdout);
+      }
+      std::this_thread::sleep_for(detail::kSlice);
+    }
+    threads.request_stop();
+    threads.join();
+    if (client.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
+      std::fprintf(stderr, "the learner did not take the last items in time: they are lost\n");
+  } catch (const net::RefusedError& error) {
+    return detail::end_of(error, !actors.empty(), options.quiet);
+  }
+  return detail::exit_code(signal);
+}
+
+/// A process that plays the learner's newest parameters greedily, again and again, and prints a line for each
+/// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws
+/// as `act` does, and 0 when the time is over.
+template <env::Environment Environment, class Make>
+int evaluate_newest(const Options& options, const nn::Network& network, const Make& make,
+                    const StopSignal& signal) {
+  const Clock::time_point start = Clock::now();
+  const auto is_over = [&] { return signal.received() != 0 || seconds_since(start) >= options.max_seconds; };
+  net::Client client(detail::client_options(options, 0));
+  env::VectorEnvironment<Environment> environments(
+      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
+  agent::Evaluator evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
+  std::uint64_t version = 0;
+  std::vector<float> parameters;
+  try {
+    while (!is_over()) {
+      if (client.await_parameters(version, Deadline::after(detail::kSlice)) != Outcome::ok) continue;
+      client.fetch(version, parameters);
+      evaluator.network().set_parameters(parameters);
+      const agent::EvaluationResult played = evaluator.evaluate(1, is_over);
+      if (played.returns.size() < options.evaluation_episodes) break;  // stopped half-way
+      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s\n",
+                  static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
+                  played.returns.size(), return_text(played.deviation()).c_str());
+      std::fflush(stdout);
+    }
+  } catch (const net::RefusedError& error) {
+    return detail::end_of(error, version != 0, options.quiet);
+  }
+  return detail::exit_code(signal);
+}
+
+}  // namespace troop::apex

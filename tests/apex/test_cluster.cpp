@@ -1,0 +1,170 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+#include <troop/apex/run.hpp>
+#include <troop/env/cart_pole.hpp>
+
+namespace {
+
+using troop::apex::Options;
+using troop::apex::Role;
+using troop::apex::StopSignal;
+using troop::env::CartPole;
+
+const troop::nn::Network kNetwork = troop::nn::dueling_mlp({32, 32});
+const troop::nn::Network kBound = kNetwork.bind({4}, 2);
+const troop::apex::detail::MakeDefault<CartPole> kMake;
+
+/// On loopback, with a port that was free a moment ago.
+std::string free_address() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  ::close(listener);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+/// A task that a minute of any machine solves.
+Options easy(Role role, const std::string& address) {
+  Options options;
+  options.seed = 3;
+  options.quiet = true;
+  options.target_return = 60.0;
+  options.evaluation_episodes = 10;
+  options.environments_per_actor = 4;
+  options.max_seconds = 240.0;
+  options.output = "";
+  options.cluster.role = role;
+  (role == Role::learner ? options.cluster.listen : options.cluster.connect) = address;
+  if (role == Role::learner) {
+    options.cluster.planned_environments = 8;
+    options.evaluation_interval =
+        2000;  // so that it is still there when the last client tries for the first time
+  }
+  return options;
+}
+
+/// A server in a learner's place.
+troop::net::Server server(const std::string& address, troop::net::Services services = {},
+                          troop::net::Token token = {}) {
+  return troop::net::Server({.listen = address, .token = std::move(token), .log = [](const std::string&) {}},
+                            troop::env::transition_layout(CartPole().spec()), std::move(services));
+}
+
+}  // namespace
+
+TEST_CASE("a learner, two actors and an evaluator solve a task together and end by themselves") {
+  const std::string address = free_address();
+  const StopSignal signal;
+  troop::apex::RunResult result;
+  int first = -1, second = -1, watching = -1;
+  std::thread head(
+      [&] { result = troop::apex::train<CartPole>(easy(Role::learner, address), kNetwork, {}, signal); });
+  {
+    troop::net::Client client({.connect = address, .log = [](const std::string&) {}});
+    REQUIRE(client.await_parameters(0, troop::Deadline::after(std::chrono::seconds(60))) ==
+            troop::Outcome::ok);
+  }
+  std::thread one(
+      [&] { first = troop::apex::act<CartPole>(easy(Role::actor, address), kBound, kMake, signal); });
+  std::thread two([&] {
+    Options options = easy(Role::actor, address);
+    options.num_actors = 2;
+    options.environments_per_actor = 2;
+    options.cluster.float16_parameters = true;
+    options.cluster.compression = troop::net::PayloadCodec::lz4;
+    second = troop::apex::act<CartPole>(options, kBound, kMake, signal);
+  });
+  std::thread three([&] {
+    const Options options = easy(Role::evaluator, address);
+    watching = troop::apex::evaluate_newest<CartPole>(options, kBound, kMake, signal);
+  });
+  head.join();
+  one.join();
+  two.join();
+  three.join();
+  CHECK(result.solved);
+  CHECK(result.environment_steps > 1000);
+  CHECK(first == 0);
+  CHECK(second == 0);
+  CHECK(watching == 0);
+}
+
+TEST_CASE("who is refused before he has begun ends with 2") {
+  const std::string address = free_address();
+  const auto head = server(address, {}, troop::net::Token("0123456789abcdef"));
+  for (const Role role : {Role::actor, Role::evaluator}) {
+    const Options options = easy(role, address);
+    CHECK(troop::apex::run<CartPole>(options, kNetwork) == 2);
+  }
+  const StopSignal signal;
+  CHECK_THROWS_WITH_AS(troop::apex::act<CartPole>(easy(Role::actor, address), kBound, kMake, signal),
+                       "this server wants a token, and the client has none", troop::apex::NotAdmitted);
+}
+
+TEST_CASE("who is refused after he had begun ends with 1") {
+  const std::string address = free_address();
+  const auto layout = troop::env::transition_layout(CartPole().spec());
+  troop::net::ActorLeases leases({.planned = 8});
+  const auto insert = [](const troop::BatchView&, std::span<const float>) -> troop::Outcome {
+    throw troop::InvalidArgument("records", "these", "others");
+  };
+  const auto head = server(address, {.insert = insert, .leases = &leases});
+  CHECK(troop::apex::run<CartPole>(easy(Role::actor, address), kNetwork) == 1);
+}
+
+TEST_CASE("an evaluator ends with 0 when its time is over, though no learner was there") {
+  Options options = easy(Role::evaluator, free_address());
+  options.max_seconds = 0.2;
+  CHECK(troop::apex::run<CartPole>(options, kNetwork) == 0);
+}
+
+TEST_CASE("a signal ends who waits for a learner that is not there") {
+  for (const Role role : {Role::actor, Role::evaluator}) {
+    const Options options = easy(role, free_address());
+    const StopSignal signal;
+    raise(SIGTERM);
+    CHECK((role == Role::actor
+               ? troop::apex::act<CartPole>(options, kBound, kMake, signal)
+               : troop::apex::evaluate_newest<CartPole>(options, kBound, kMake, signal)) == 128 + SIGTERM);
+  }
+}
+
+TEST_CASE("an outbox has room for eight batches of each actor, unless it is told its size") {
+  Options options = easy(Role::actor, "head:7777");
+  options.num_actors = 3;
+  const auto batch_bytes = troop::net::InsertPayload::bytes(50, 44);
+  auto made = troop::apex::detail::client_options(options, 44);
+  CHECK(made.max_outbox_bytes >= 24 * batch_bytes);
+  CHECK(made.max_outbox_bytes < 25 * batch_bytes);
+  CHECK(made.when_full == troop::net::FullPolicy::block);
+  options.cluster.outbox_bytes = 1 << 20;
+  options.cluster.drop_oldest = true;
+  made = troop::apex::detail::client_options(options, 44);
+  CHECK(made.max_outbox_bytes == 1 << 20);
+  CHECK(made.when_full == troop::net::FullPolicy::drop_oldest);
+}
+
+TEST_CASE("the token comes from its file, else from the environment, else there is none") {
+  troop::apex::ClusterOptions options;
+  unsetenv("TROOP_TOKEN");
+  CHECK(troop::apex::detail::token_of(options).is_empty());
+  setenv("TROOP_TOKEN", "0123456789abcdef", 1);
+  CHECK_FALSE(troop::apex::detail::token_of(options).is_empty());
+  options.token_file = "no/such/file";
+  CHECK_THROWS_AS(troop::apex::detail::token_of(options), troop::FileError);
+  unsetenv("TROOP_TOKEN");
+}
