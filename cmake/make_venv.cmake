@@ -23,5 +23,6 @@ endfunction()
 
 message("Making ${VENV} ...")
 run("${PYTHON}" -m venv --clear "${VENV}")
-run("${VENV}/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "${REQUIREMENTS}")
+run("${VENV}/bin/python" -m pip install --quiet --disable-pip-version-check --retries 2 --timeout 20
+    --requirement "${REQUIREMENTS}")
 file(WRITE "${stamp}" "${wanted}")
