@@ -29,6 +29,7 @@
 #include <troop/agent/learner.hpp>
 #include <troop/apex/device.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/nearest_word.hpp>
 #include <troop/cuda/network.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/frame.hpp>
@@ -303,32 +304,13 @@ class OptionTable {
   std::vector<OptionEntry> entries_;
 };
 
-/// The number of single-letter changes between two words (Levenshtein 1966), for "did you mean".
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row[b.size()];
-}
-
 /// Throws for a word that is no option, with the nearest name that there is. `where` begins the message.
 [[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries,
                                         const std::string& where = "") {
   const std::string given = word.substr(0, word.find('='));
-  std::string nearest;
-  std::size_t distance = given.size() / 2;
-  for (const auto& entry : entries) {
-    const std::size_t changes = edit_distance(given, flag_of(entry.name));
-    if (changes >= distance) continue;
-    distance = changes;
-    nearest = flag_of(entry.name);
-  }
+  std::vector<std::string> flags;
+  for (const auto& entry : entries) flags.push_back(flag_of(entry.name));
+  const std::string nearest = nearest_word(given, flags);
   throw Error(where + "unknown option " + (word.empty() ? "\"\"" : word) +
               (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " (--help lists all)");
 }
