@@ -192,8 +192,8 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   learner_options.seed = options.seed;
   agent::Learner learner(online, replay, limiter, parameters, learner_options);
 
-  // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster they
-  // are elsewhere, and a server takes their place.
+  // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster
+  // they are elsewhere, and a server takes their place.
   using Environments = env::VectorEnvironment<Environment>;
   using Actor =
       agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay>, net::ParameterServer>;
