@@ -223,9 +223,10 @@ class SessionTable {
 /// then moves `commits()` on: what that has reached survives the machine. So a batch may be acknowledged when its
 /// ticket is reached, and many batches share one sync.
 ///
-/// Segments are removed when the capacity is full of newer items that are on the disk. Priorities as they are at a moment lie in tables (4 bytes an
-/// item), the newest of which is applied when the run goes on; items that are newer than it have those that they
-/// were inserted with. Each segment begins with the sessions of all clients, so that the newest one tells them.
+/// Segments are removed when the capacity is full of newer items that are on the disk. Priorities as they are at a
+/// moment lie in tables (4 bytes an item), the newest of which is applied when the run goes on; items that are newer
+/// than it have those that they were inserted with. Each segment begins with the sessions of all clients, so that the
+/// newest one tells them.
 ///
 /// The replay must be one whose oldest item goes first. Its records are kept as they were given, whatever its
 /// storage makes of them.
@@ -546,8 +547,7 @@ class ReplayLog {
       has_given_up_ = true;
       directory_.say(
           "the log of the replay is given up: from now on there are checkpoints alone, and a restart begins "
-          "with "
-          "an empty replay");
+          "with an empty replay");
       drop_everything();
       return;
     }
