@@ -22,6 +22,7 @@
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
 #include <troop/apex/options.hpp>
+#include <troop/apex/persistence.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
 #include <troop/core/clock.hpp>
@@ -42,12 +43,6 @@
 #include <troop/replay/prioritized_replay.hpp>
 
 namespace troop::apex {
-
-/// The learner refused this process for good before it had done anything: a wrong token, say.
-class NotAdmitted : public Error {
- public:
-  using Error::Error;
-};
 
 namespace detail {
 
@@ -152,6 +147,21 @@ struct Destination {
 
 /// How long anything in a process beside the learner waits before it looks whether it has been told to end.
 inline constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
+
+/// How long a process that was told to end waits for what was sent to be on the disk.
+inline constexpr Clock::duration kFlush = std::chrono::seconds(3);
+
+/// What a server takes for a shard goes into its log as well, and is acknowledged when it is on the disk.
+template <class Shard, class Log>
+void log_inserts(Shard& shard, Log& log, net::Services& services) {
+  services.insert_from = [&](const BatchView& records, std::span<const float> priorities,
+                             const net::Session& batch) {
+    const Outcome outcome = log.await_room(Deadline::now());
+    if (outcome != Outcome::ok) return outcome;
+    return shard.insert(records.size(), [&] { log.add({batch.client, batch.last}, records, priorities); });
+  };
+  services.commits = &log.commits();
+}
 
 /// What a refusal means for this process: 0, if the learner has finished; else it throws.
 inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) {
@@ -271,14 +281,19 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 }
 
 /// A shard on its own: holds items that actors send, and lets a learner draw from them, until a signal comes.
-/// It stays when a learner has finished, and the next one finds its items.
+/// It stays when a learner has finished, and the next one finds its items. With `--run-dir` so does the next shard.
 ///
-/// Returns 128 + n for signal n.
+/// Returns 128 + n for signal n. Throws NotAdmitted as KeptRun does.
 inline int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
+  KeptRun kept(options, {.environment = "shard", .network = {}, .layout = layout}, detail::log_of(options));
   PrioritizedReplay<DynamicRecord> replay(options.replay, layout);
   net::ShardService shard(replay);
-  net::Server server(detail::server_options(options), layout, shard.services());
+  net::Services services = shard.services();
+  const auto log = kept.open_log(replay);
+  if (log) detail::log_inserts(shard, *log, services);
+  net::Server server(detail::server_options(options), layout, services, kept.sessions());
+  if (!options.quiet) detail::say_restored(kept, replay.size());
   if (!options.quiet) std::printf("listening on %s\n", net::to_string(server.address()).c_str());
   std::fflush(stdout);
   double last_line = 0.0;
@@ -286,17 +301,20 @@ inline int serve_shard(const Options& options, const RecordLayout& layout, const
     if (options.quiet) return;
     last_line = seconds;
     const ReplayStatistics statistics = replay.statistics();
-    std::printf("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu\n", seconds,
+    std::printf("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu%s\n", seconds,
                 statistics.size, statistics.capacity, static_cast<unsigned long long>(statistics.inserts),
                 static_cast<unsigned long long>(statistics.samples),
-                static_cast<unsigned long long>(server.statistics().connections));
+                static_cast<unsigned long long>(server.statistics().connections),
+                detail::in_brackets(kept.alarm()).c_str());
     std::fflush(stdout);
   };
   while (signal.received() == 0) {
     std::this_thread::sleep_for(detail::kSlice);
     if (seconds_since(start) - last_line >= 10.0) show(seconds_since(start));
+    kept.priorities_if_due(seconds_since(start));
   }
   show(seconds_since(start));
+  if (log) log->flush(Deadline::after(detail::kFlush));
   server.stop(Deadline::after(std::chrono::seconds(1)), net::Farewell::stopping);
   return detail::exit_code(signal);
 }

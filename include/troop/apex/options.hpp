@@ -31,6 +31,8 @@
 #include <troop/core/error.hpp>
 #include <troop/core/nearest_word.hpp>
 #include <troop/cuda/network.hpp>
+#include <troop/durability/object_store.hpp>
+#include <troop/durability/replay_log.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/nn/q_network.hpp>
@@ -71,6 +73,24 @@ struct ClusterOptions {
               tls_server_name = {};  ///< PEM files; a name
 };
 
+/// What a crash may cost a run that is kept in a directory; a stop by a signal always writes a last checkpoint.
+enum class Durability {
+  none,        ///< everything
+  checkpoint,  ///< what was learned since the last checkpoint, and the items of the replay
+  log          ///< what was learned since the last checkpoint; no item that was acknowledged
+};
+
+/// How a run is kept.
+struct KeepOptions {
+  std::string run_dir = {};  ///< directory of a learner or shard; empty: nothing is kept
+  bool resume = false;       ///< go on with the run that is in it, if there is one
+  Durability durability = Durability::log;
+  double checkpoint_every = 5.0;  ///< minutes between two checkpoints
+  std::size_t keep_checkpoints = 3;
+  durability::StoreKind store = durability::StoreKind::disk;
+  durability::SlowDisk slow_disk = durability::SlowDisk::wait;
+};
+
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
 /// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
 /// 1, and the optimizer is Adam.
@@ -84,6 +104,7 @@ struct Options {
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
   agent::ActorOptions actor = {};
   ClusterOptions cluster = {};
+  KeepOptions keep = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
   /// Of the learner; see Device. Actors and evaluations compute on the CPU.
@@ -99,7 +120,8 @@ struct Options {
   /// Where the solved or last network is written; empty: nowhere. A file that is there already is kept under
   /// another name: network.1.troop, or the next number that is free.
   std::string output = "network.troop";
-  std::string evaluate = {};  ///< a saved network to play instead of training
+  /// A saved network, a checkpoint or a run directory, to play instead of training.
+  std::string evaluate = {};
   bool quiet = false;         ///< no progress, only the result
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
@@ -157,7 +179,7 @@ class OptionTable {
     number("target_return", o.target_return,
            "mean return that counts as solved (nan: the environment's own)");
     text("output", o.output, "file for the trained network, an earlier one is kept as NAME.1 (empty: none)");
-    text("evaluate", o.evaluate, "play this saved network instead of training");
+    text("evaluate", o.evaluate, "play this saved network, checkpoint or run directory instead of training");
     flag("quiet", o.quiet, "print the result only");
     group("Evaluation");
     number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
@@ -213,6 +235,20 @@ class OptionTable {
     text("tls_authority", o.cluster.tls_authority, "authority of the other side's certificate, PEM");
     text("tls_server_name", o.cluster.tls_server_name,
          "name in the learner's certificate (none: that of --connect)", "NAME");
+    group("Durability");
+    text("run_dir", o.keep.run_dir, "keep the run in this directory", "DIR");
+    flag("resume", o.keep.resume, "go on with the run that is there, if there is one");
+    choice("durability", o.keep.durability,
+           {{"none", Durability::none}, {"checkpoint", Durability::checkpoint}, {"log", Durability::log}},
+           "what a crash leaves: nothing, what was learned, or the replay as well");
+    number("checkpoint_every", o.keep.checkpoint_every, "minutes between two checkpoints");
+    number("keep_checkpoints", o.keep.keep_checkpoints, "newest checkpoints that stay, and the best one");
+    choice("store", o.keep.store,
+           {{"disk", durability::StoreKind::disk}, {"sequential", durability::StoreKind::sequential}},
+           "what the directory lies on, sequential for a mounted object store");
+    choice("slow_disk", o.keep.slow_disk,
+           {{"wait", durability::SlowDisk::wait}, {"give-up", durability::SlowDisk::give_up}},
+           "what becomes of the log when the disk takes no more: actors wait, or checkpoints alone go on");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -268,7 +304,7 @@ class OptionTable {
   }
 
   void flag(const char* name, bool& value, const char* help) {
-    add(name, help, "", "", [name, &value](const std::string& text) {
+    add(name, help, "", value ? "true" : "false", [name, &value](const std::string& text) {
       const bool on = text == "true" || text == "1" || text == "on";
       if (!on && text != "false" && text != "0" && text != "off") refuse_flag(name, text);
       value = on;
@@ -477,6 +513,19 @@ inline void validate(const ClusterOptions& o) {
           "nothing with " + role);
 }
 
+inline void validate(const KeepOptions& o, Role role) {
+  const bool is_client = role == Role::actor || role == Role::evaluator;
+  require(o.run_dir.empty() || !is_client, "run_dir", "\"" + o.run_dir + "\"",
+          std::string("nothing with --role ") + name_of(role));
+  require(!o.resume || !o.run_dir.empty(), "resume", "true", "false without --run-dir");
+  require(role != Role::replay || o.durability == Durability::log, "durability",
+          o.durability == Durability::none ? "none" : "checkpoint", "log with --role replay");
+  require(o.checkpoint_every > 0.0 && o.checkpoint_every <= 1e6, "checkpoint_every", o.checkpoint_every,
+          "minutes, from more than 0 to 10^6");
+  require(o.keep_checkpoints >= 1 && o.keep_checkpoints <= 1000, "keep_checkpoints", o.keep_checkpoints,
+          "an integer from 1 to 1000");
+}
+
 }  // namespace detail
 
 inline void Options::validate() const {
@@ -491,6 +540,9 @@ inline void Options::validate() const {
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
     detail::validate(cluster);
+    detail::validate(keep, cluster.role);
+    require(keep.run_dir.empty() || evaluate.empty(), "run_dir", "\"" + keep.run_dir + "\"",
+            "nothing with --evaluate");
     require(cluster.role == Role::all || !deterministic, "deterministic", "true",
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",

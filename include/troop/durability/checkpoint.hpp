@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
@@ -221,6 +222,13 @@ inline Checkpoint read_checkpoint(const std::string& path) {
   } catch (const Error& error) {
     reader.damaged(error.what());
   }
+}
+
+/// Whether a file begins as a checkpoint does.
+inline bool is_checkpoint(const std::string& path) {
+  std::array<char, 8> magic{};
+  return std::ifstream(path, std::ios::binary).read(magic.data(), magic.size()) &&
+         std::string_view(magic.data(), magic.size()) == detail::kCheckpointFile.magic;
 }
 
 /// What a checkpoint file says of itself. Reads and checks its first block only. Throws FileError.

@@ -77,10 +77,16 @@ class ShardService {
 
   /// Adds a batch, or returns timeout while none is wanted. Throws what the replay's `add` throws.
   Outcome insert(const BatchView& records, std::span<const float> priorities) {
+    return insert(records.size(), [&] { replay_.add(records, priorities); });
+  }
+
+  /// The same for `count` items that `add()` is to add, to a log as well, say.
+  template <class Add>
+  Outcome insert(std::size_t count, Add&& add) {
     const std::lock_guard lock(mutex_);
     if (inserts_ >= allowed()) return Outcome::timeout;
-    replay_.add(records, priorities);
-    inserts_ += records.size();
+    add();
+    inserts_ += count;
     return Outcome::ok;
   }
 
