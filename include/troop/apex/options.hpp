@@ -122,7 +122,7 @@ struct Options {
   std::string output = "network.troop";
   /// A saved network, a checkpoint or a run directory, to play instead of training.
   std::string evaluate = {};
-  bool quiet = false;         ///< no progress, only the result
+  bool quiet = false;  ///< no progress, only the result
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;

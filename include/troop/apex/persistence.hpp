@@ -68,8 +68,7 @@ inline RateLimiter::State resumed_state(const RateLimiterOptions& options, const
   if (size < std::min<std::uint64_t>(options.min_inserts, held)) return {.inserts = size};
   state.inserts = std::max(state.inserts, options.min_inserts);
   if (options.samples_per_insert == 0.0) return state;
-  const double paid =
-      static_cast<double>(state.inserts - options.min_inserts) * options.samples_per_insert;
+  const double paid = static_cast<double>(state.inserts - options.min_inserts) * options.samples_per_insert;
   const double bound = options.tolerance * options.samples_per_insert;
   state.samples = static_cast<std::uint64_t>(
       std::clamp(static_cast<double>(state.samples), std::max(0.0, paid - bound), paid + bound));
@@ -85,9 +84,8 @@ inline std::string options_text(const Options& options) {
   return text;
 }
 
-/// For the end of a progress line.
-inline std::string in_brackets(const std::string& text) {
-  return text.empty() ? text : "  [" + text + "]";
+inline Clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 /// A network to be played: one that was saved, a checkpoint, or the newest checkpoint of a run directory.
@@ -115,7 +113,8 @@ class LoggedSink {
   using Log = durability::ReplayLog<Replay>;
 
   /// `log`: null where nothing is logged.
-  LoggedSink(Replay& replay, RateLimiter& limiter, Log* log) : replay_(replay), limiter_(limiter), log_(log) {}
+  LoggedSink(Replay& replay, RateLimiter& limiter, Log* log)
+      : replay_(replay), limiter_(limiter), log_(log) {}
 
   Log* log() const noexcept { return log_; }
 
@@ -269,8 +268,9 @@ class KeptRun {
     take(run_seconds, fill);
     if (write_priorities_) write_priorities_();
     const bool is_written = writer_->flush(deadline);
-    if (!is_written) directory_->say("the last checkpoint is that of learner step " +
-                                     std::to_string(statistics().learner_steps));
+    if (!is_written)
+      directory_->say("the last checkpoint is that of learner step " +
+                      std::to_string(statistics().learner_steps));
     if (result.empty() || !is_written) return;
     manifest_.is_finished = true;
     manifest_.result = result;
@@ -313,8 +313,8 @@ class KeptRun {
     if (before) {
       const auto require_same = [&](const char* what, const std::string& theirs, const std::string& mine) {
         if (theirs != mine)
-          throw LayoutMismatch(keep_.run_dir + ": is a run of " + what + " \"" + theirs + "\", expected \"" + mine +
-                               "\"");
+          throw LayoutMismatch(keep_.run_dir + ": is a run of " + what + " \"" + theirs + "\", expected \"" +
+                               mine + "\"");
       };
       require_same("the environment", before->environment, manifest_.environment);
       require_same("the network", before->network, manifest_.network);
@@ -323,7 +323,8 @@ class KeptRun {
                              ByteReader(before->layout).layout().difference(layout));
     }
     if (!manifest_.network.empty()) read_checkpoint();
-    if (before && before->is_finished && (before->result.starts_with("solved") || info_.seconds >= options.max_seconds)) {
+    if (before && before->is_finished &&
+        (before->result.starts_with("solved") || info_.seconds >= options.max_seconds)) {
       finished_ = before->result;
       return;
     }

@@ -17,6 +17,15 @@
 
 namespace troop::apex {
 
+namespace detail {
+
+/// For the end of a line.
+inline std::string in_brackets(const std::string& text) {
+  return text.empty() ? text : "  [" + text + "]";
+}
+
+}  // namespace detail
+
 /// A return as people read it: 500.0, 21.35 and 0.743, for there are tasks whose returns lie between 0 and 1.
 inline std::string return_text(double value) {
   const double size = std::abs(value);
@@ -47,6 +56,7 @@ struct ProgressReport {
   std::optional<std::uint64_t> clients = {};  ///< of a learner with actors elsewhere: connections
   double policy_lag = 0.0;                    ///< of their items, in versions of the parameters
   std::optional<ShardsReport> shards = {};    ///< then no policy lag is known
+  std::string alarm = {};                     ///< some words on the run directory, when not all is well
 };
 
 /// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second;
@@ -104,8 +114,10 @@ class Progress {
     return text;
   }
 
+  std::string text(const ProgressReport& now) const { return figures(now) + detail::in_brackets(now.alarm); }
+
   /// Within 80 columns. Rates are those since the line before.
-  std::string text(const ProgressReport& now) const {
+  std::string figures(const ProgressReport& now) const {
     const double passed = std::max(1e-9, now.seconds - last_.seconds);
     const auto rate = [passed](std::uint64_t a, std::uint64_t b) {
       return count(static_cast<double>(a - b) / passed);

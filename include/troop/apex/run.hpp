@@ -21,12 +21,12 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
-#include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/apex/cluster.hpp>
 #include <troop/apex/device.hpp>
 #include <troop/apex/learner_network.hpp>
 #include <troop/apex/options.hpp>
+#include <troop/apex/persistence.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
 #include <troop/core/clock.hpp>
@@ -34,6 +34,7 @@
 #include <troop/core/file.hpp>
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_group.hpp>
+#include <troop/durability/checkpoint.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
 #include <troop/net/actor_leases.hpp>
@@ -54,12 +55,14 @@ struct RunResult {
   double target_return = std::nan("");  ///< mean return that counts as solved; NaN: nothing does
   double mean_return = 0.0;             ///< of the last evaluation's greedy episodes
   std::size_t episodes = 0;             ///< of that evaluation
-  double seconds = 0.0;                 ///< from start to end
+  double seconds = 0.0;                 ///< from start to end, those of earlier programs of the run included
   std::uint64_t environment_steps = 0;
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
   int signal = 0;                 ///< that ended it, or 0
   std::vector<float> parameters;  ///< those that the last evaluation played with; the newest if none ended
+  /// The last line of a run that was finished before this one began, which then did nothing.
+  std::string finished_before = {};
 };
 
 /// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000
@@ -175,28 +178,62 @@ auto make_evaluator(const Options& options, const nn::Network& network, const Ma
 
 using LocalReplay = PrioritizedReplay<DynamicRecord>;
 
+/// What a checkpoint keeps of the pieces of a run. On the boundary of a step, or when nobody makes steps.
+template <class Learner, class Replay>
+void copy_state(LearnerNetwork& network, const Learner& learner, const Replay& replay,
+                const RateLimiter& limiter, const net::ParameterServer& parameters,
+                const std::optional<net::Server>& server, durability::Checkpoint& checkpoint) {
+  checkpoint.copy_from(network);
+  durability::CheckpointInfo& info = checkpoint.info;
+  const agent::LearnerState state = learner.state();
+  info.learner_steps = state.steps;
+  info.skipped_steps = state.skipped_steps;
+  info.sampler = state.random;
+  info.parameter_version = parameters.version();
+  if constexpr (requires { replay.next_key(); }) info.next_key = replay.next_key();
+  info.limiter = limiter.state();
+  checkpoint.sessions.clear();
+  if (server) checkpoint.sessions = batches_of(server->sessions());
+}
+
+/// What is known of a run that was finished before.
+inline RunResult result_of(const KeptRun& kept, const Options& options, double target) {
+  const durability::CheckpointInfo& info = kept.info();
+  RunResult result{.solved = kept.finished()->starts_with("solved"),
+                   .target_return = target,
+                   .mean_return = info.mean_return,
+                   .seconds = info.seconds,
+                   .environment_steps = info.environment_steps,
+                   .learner_steps = info.learner_steps,
+                   .seed = options.seed,
+                   .finished_before = *kept.finished()};
+  if (kept.checkpoint()) result.parameters = kept.checkpoint()->online;
+  return result;
+}
+
 /// `train` with a replay that is here or in shards elsewhere. Into one elsewhere nothing goes by way of this
 /// process: then `sink` is null.
 template <env::Environment Environment, class Replay, class Make>
-RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay>* sink,
+RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalReplay>* sink,
                      const Options& options, double target, const nn::Network& network, const Make& make,
-                     const StopSignal& signal, Clock::time_point start) {
+                     const StopSignal& signal, Clock::time_point start, KeptRun& kept) {
   constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
 
   // The learner.
-  net::ParameterServer parameters;
+  net::ParameterServer parameters(kept.info().parameter_version);
   nn::TrainOptions train_options = options.train;
   train_options.num_threads = useful_threads(options.train.num_threads);
   LearnerNetwork online(network, options.seed, train_options, device_of(options).gpu);
+  kept.restore(online);
   agent::LearnerOptions learner_options = options.learner;
   learner_options.seed = options.seed;
   agent::Learner learner(online, replay, limiter, parameters, learner_options);
+  kept.restore_learner(learner);
 
   // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster
   // they are elsewhere, and a server takes their place.
   using Environments = env::VectorEnvironment<Environment>;
-  using Actor =
-      agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay>, net::ParameterServer>;
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, LoggedSink<LocalReplay>, net::ParameterServer>;
   std::vector<std::unique_ptr<Actor>> actors;
   const bool is_head = options.cluster.role == Role::learner;
   for (std::size_t i = 0; i < options.num_actors && !is_head; ++i) {
@@ -216,12 +253,8 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   std::optional<net::Server> server;
   if (is_head) {
     net::Services services{.parameters = &parameters, .leases = &leases};
-    if (sink != nullptr) {
-      services.insert = [sink](const BatchView& records, std::span<const float> priorities) {
-        return sink->insert(records, priorities, Deadline::now());
-      };
-    }
-    server.emplace(server_options(options), replay.layout(), std::move(services));
+    if (sink != nullptr) sink->serve(services);
+    server.emplace(server_options(options), replay.layout(), std::move(services), kept.sessions());
     if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());
     std::fflush(stdout);
   }
@@ -232,13 +265,23 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   result.seed = options.seed;
   result.target_return = target;
   Progress progress(options.quiet);
-  std::uint64_t next_evaluation = options.evaluation_interval, version = 0;
+  std::uint64_t next_evaluation = learner.steps() + options.evaluation_interval, version = 0;
   std::vector<float> played_parameters;
   const auto is_over = [&] {
     return result.solved || signal.received() != 0 || seconds_since(start) >= options.max_seconds;
   };
+  const std::uint64_t inserts_before = limiter.inserts();
+  const auto environment_steps = [&] {
+    std::uint64_t steps = kept.environment_steps();
+    if (server) steps += server->statistics().items;  // every step gives one item
+    if constexpr (kIsElsewhere)
+      steps += limiter.inserts() - inserts_before;  // of older items too, as far as min_inserts counts them
+    for (const auto& actor : actors) steps += actor->statistics().steps;
+    return steps;
+  };
   const auto report = [&] {
     ProgressReport line{.seconds = seconds_since(start),
+                        .environment_steps = environment_steps(),
                         .learner_steps = learner.steps(),
                         .replay_size = replay.size(),
                         .replay_capacity = replay.capacity(),
@@ -246,15 +289,11 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
                         .greatest_epsilon = options.actor.epsilon(0, planned_of(options))};
     if (server) {
       const net::ServerStatistics statistics = server->statistics();
-      line.environment_steps = statistics.items;  // every step gives one item
       line.clients = statistics.connections;
       line.policy_lag = statistics.mean_policy_lag;
     }
-    if constexpr (kIsElsewhere) {
-      line.environment_steps = limiter.inserts();  // of older items too, as far as min_inserts counts them
-      line.shards = shards_report(replay);
-    }
-    for (const auto& actor : actors) line.environment_steps += actor->statistics().steps;
+    if constexpr (kIsElsewhere) line.shards = shards_report(replay);
+    line.alarm = kept.alarm();
     if (result.episodes > 0) line.greedy_return = result.mean_return;
     return line;
   };
@@ -270,6 +309,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
+    kept.evaluated(result.mean_return);
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
@@ -278,6 +318,12 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     result.solved = play() && play();
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
+
+  const auto copy = [&](durability::Checkpoint& checkpoint) {
+    copy_state(online, learner, replay, limiter, parameters, server, checkpoint);
+    checkpoint.info.environment_steps = environment_steps();
+  };
+  if (kept.is_kept()) learner.after_each_step([&] { kept.checkpoint_if_due(seconds_since(start), copy); });
 
   if (options.deterministic) {
     while (!is_over()) {
@@ -292,7 +338,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
       show();
     }
   } else {
-    ThreadGroup threads([&] { limiter.close(); });
+    ThreadGroup threads([&] { sink != nullptr ? sink->close() : limiter.close(); });
     threads.start([&](const std::stop_token& stop) { learner.run(stop); });
     for (const auto& actor : actors) {
       threads.start([&actor](const std::stop_token& stop) {
@@ -306,6 +352,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
       show();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+    if (sink != nullptr && sink->log() != nullptr) sink->log()->flush(Deadline::after(kFlush));
     if (server)
       server->stop(Deadline::after(std::chrono::seconds(1)),
                    signal.received() == 0 ? net::Farewell::finished : net::Farewell::stopping);
@@ -322,6 +369,8 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   result.environment_steps = last.environment_steps;
   result.learner_steps = last.learner_steps;
   result.signal = signal.received();
+  const bool is_finished = result.solved || result.seconds >= options.max_seconds;
+  kept.finish(result.seconds, copy, is_finished ? to_string(result) : std::string());
   return result;
 }
 
@@ -333,28 +382,39 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
 /// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
 /// given.
 ///
+/// With a run directory the run goes on from what is there, if `resume` says so, and is kept there. Throws NotAdmitted
+/// as KeptRun does, before anything is begun.
+///
 /// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
 /// index in the run, from 0, and those of the evaluation, from 0 as well.
 template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
 RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
                 const StopSignal& signal = StopSignal()) {
-  const Clock::time_point start = Clock::now();
   const env::Spec spec = make(std::uint64_t{0}).spec();
   const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
   const double target = detail::target_of(options, spec);
   const RecordLayout layout = env::transition_layout(spec);
+  KeptRun kept(options, {.environment = spec.name, .network = to_string(network), .layout = layout},
+               detail::log_of(options));
+  if (kept.finished()) return detail::result_of(kept, options, target);
+  const Clock::time_point start = Clock::now() - detail::duration_of(kept.info().seconds);
   RateLimiterOptions rate = options.rate;
   if (options.quiet) rate.report = {};
   RateLimiter limiter(rate);
   if (options.cluster.shards.empty()) {
     detail::LocalReplay replay(options.replay, layout);
-    agent::LocalSink sink(replay, limiter);
+    const auto log = kept.open_log(replay);
+    kept.restore(limiter, options.replay, replay.size());
+    if (!options.quiet) detail::say_restored(kept, replay.size());
+    LoggedSink sink(replay, limiter, log.get());
     return detail::train_from<Environment>(replay, limiter, &sink, options, target, network, make, signal,
-                                           start);
+                                           start, kept);
   }
+  kept.restore(limiter);
   net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
+  if (!options.quiet) detail::say_restored(kept, replay.size());
   return detail::train_from<Environment>(replay, limiter, nullptr, options, target, network, make, signal,
-                                         start);
+                                         start, kept);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
@@ -362,7 +422,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
 int evaluate(const Options& options, const Make& make = {}) {
   const Clock::time_point start = Clock::now();
-  const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
+  const nn::LoadedNetwork saved = detail::load_to_play(options.evaluate);
   const env::Spec spec = make(std::uint64_t{0}).spec();
   spec.validate();
   const nn::Network expected =
@@ -425,6 +485,11 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);
     const RunResult result = train<Environment>(options, architecture, make, signal);
+    if (!result.finished_before.empty()) {
+      std::printf("the run in %s was finished before: %s\n", options.keep.run_dir.c_str(),
+                  result.finished_before.c_str());
+      return result.solved || std::isnan(result.target_return) ? 0 : 1;
+    }
     std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
     const std::string last_line = to_string(result) + "\n";
     if (!options.output.empty()) {
