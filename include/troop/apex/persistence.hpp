@@ -78,8 +78,9 @@ inline RateLimiter::State resumed_state(const RateLimiterOptions& options, const
 /// What the options say, a line each.
 inline std::string options_text(const Options& options) {
   Options copy = options;
+  const OptionTable table(copy);
   std::string text;
-  for (const OptionEntry& entry : OptionTable(copy).entries())
+  for (const OptionEntry& entry : table.entries())
     text += flag_of(entry.name).substr(2) + " = " + entry.initial + "\n";
   return text;
 }
@@ -168,11 +169,11 @@ class KeptRun {
   /// Opens the directory and reads the newest checkpoint in it. Throws NotAdmitted when somebody else writes there, when
   /// it holds a run and `resume` is not set, when it is about something else, or cannot be read or written.
   KeptRun(const Options& options, KeptRunFacts facts, std::function<void(const std::string&)> log)
-      : keep_(options.keep),
-        manifest_{.environment = std::move(facts.environment),
-                  .network = std::move(facts.network),
-                  .options = detail::options_text(options)} {
+      : keep_(options.keep) {
     if (keep_.run_dir.empty()) return;
+    manifest_.environment = std::move(facts.environment);
+    manifest_.network = std::move(facts.network);
+    manifest_.options = detail::options_text(options);
     ByteWriter(manifest_.layout).layout(facts.layout);
     try {
       directory_.emplace(durability::RunDirectoryOptions{

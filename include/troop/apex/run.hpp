@@ -206,6 +206,7 @@ inline RunResult result_of(const KeptRun& kept, const Options& options, double t
                    .environment_steps = info.environment_steps,
                    .learner_steps = info.learner_steps,
                    .seed = options.seed,
+                   .parameters = {},
                    .finished_before = *kept.finished()};
   if (kept.checkpoint()) result.parameters = kept.checkpoint()->online;
   return result;
