@@ -234,6 +234,27 @@ TEST_CASE("a role has the options that it needs and no others") {
   CHECK(parse({"--role", "actor", "--connect", "b:1", "--when-full", "drop-oldest"}).cluster.drop_oldest);
 }
 
+TEST_CASE("a run is kept by who has something to keep") {
+  const Options options =
+      parse({"--run-dir", "run", "--resume", "--durability", "checkpoint", "--checkpoint-every", "0.5",
+             "--store", "sequential", "--slow-disk", "give-up"});
+  CHECK(options.keep.run_dir == "run");
+  CHECK(options.keep.resume);
+  CHECK(options.keep.durability == troop::apex::Durability::checkpoint);
+  CHECK(options.keep.checkpoint_every == 0.5);
+  CHECK(options.keep.store == troop::durability::StoreKind::sequential);
+  CHECK(options.keep.slow_disk == troop::durability::SlowDisk::give_up);
+  CHECK(error_of({"--resume"}) == "--resume: true is not allowed; expected false without --run-dir");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--run-dir", "r"}) ==
+        "--run-dir: \"r\" is not allowed; expected nothing with --role actor");
+  CHECK(error_of({"--role", "replay", "--listen", "b:1", "--run-dir", "r", "--durability", "checkpoint"}) ==
+        "--durability: checkpoint is not allowed; expected log with --role replay");
+  CHECK(error_of({"--checkpoint-every", "0"}).starts_with("--checkpoint-every: 0 is not allowed"));
+  CHECK(error_of({"--keep-checkpoints", "0"}).starts_with("--keep-checkpoints: 0 is not allowed"));
+  CHECK(error_of({"--run-dir", "r", "--evaluate", "r"}) ==
+        "--run-dir: \"r\" is not allowed; expected nothing with --evaluate");
+}
+
 TEST_CASE("the shards of a replay are told to the learner alone") {
   const auto error = [](const char* shards) {
     return error_of({"--role", "learner", "--listen", "a:1", "--shards", shards});

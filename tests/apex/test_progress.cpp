@@ -75,6 +75,15 @@ TEST_CASE("a learner with shards shows how many are there, and how often one was
   CHECK(text.ends_with("clients 32  shards 2/3  lost 1\n"));
 }
 
+TEST_CASE("what is wrong with the run directory stands at the end of the line") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  ProgressReport now = report();
+  now.alarm = "no checkpoint";
+  progress.print(now);
+  CHECK(stream.text().ends_with("return -  [no checkpoint]\n"));
+}
+
 TEST_CASE("rates are those since the line before, and a line is due every second") {
   const Stream stream;
   Progress progress(false, stream.file);
