@@ -183,6 +183,15 @@ void for_batches(std::span<const std::byte> block, std::size_t record_bytes, F&&
   }
 }
 
+/// Unpacks the content of a block of batches. Throws Error when it is none.
+inline void unpack_block(std::span<const std::byte> content, std::vector<std::byte>& block) {
+  ByteReader reader(content);
+  const auto bytes = reader.number<std::uint64_t>();
+  if (bytes > (std::uint64_t{2} << 30)) throw Error("a block of " + std::to_string(bytes) + " bytes");
+  block.resize(static_cast<std::size_t>(bytes));
+  if (!Lz4::decompress(reader.bytes(reader.left()), block)) throw Error("a block that cannot be unpacked");
+}
+
 /// Sessions in the order in which they were last seen.
 class SessionTable {
  public:
@@ -421,7 +430,7 @@ class ReplayLog {
       std::vector<std::byte> block;
       while (reader.left() > 0 && reader.next() != detail::kEnd) {
         checked(reader, [&] {
-          unpack(reader.content(), block);
+          detail::unpack_block(reader.content(), block);
           detail::for_batches(block, record_bytes_,
                               [&](const detail::BatchHead& head, std::span<const std::byte> priorities,
                                   std::span<const std::byte> records) {
@@ -453,14 +462,6 @@ class ReplayLog {
     replay_.add(BatchView(replay_.layout(), records.data(), head.count), values);
     restored_.items += head.count;
     sessions_.see(head.from);
-  }
-
-  static void unpack(std::span<const std::byte> content, std::vector<std::byte>& block) {
-    ByteReader reader(content);
-    const auto bytes = reader.number<std::uint64_t>();
-    if (bytes > (std::uint64_t{2} << 30)) throw Error("a block of " + std::to_string(bytes) + " bytes");
-    block.resize(static_cast<std::size_t>(bytes));
-    if (!Lz4::decompress(reader.bytes(reader.left()), block)) throw Error("a block that cannot be unpacked");
   }
 
   /// Applies the newest table of priorities that is whole.
