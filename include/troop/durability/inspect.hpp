@@ -6,10 +6,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
+#include <iomanip>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -55,21 +56,18 @@ inline void read_to_the_end(BlockReader& reader) {
   }
 }
 
-inline std::string words(const char* format, auto... values) {
-  char text[192];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-inline unsigned long long number(std::uint64_t value) noexcept {
-  return value;
+/// One behind the other, as a stream writes them.
+template <class... Parts>
+std::string words(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
 }
 
 inline std::string describe(const CheckpointInfo& info) {
-  std::string text = words("learner step %llu, %llu environment steps, %.0f s", number(info.learner_steps),
-                           number(info.environment_steps), info.seconds);
-  if (!std::isnan(info.mean_return)) text += words(", mean return %.4g", info.mean_return);
-  return text;
+  const std::string text = words("learner step ", info.learner_steps, ", ", info.environment_steps,
+                                 " environment steps, ", std::lround(info.seconds), " s");
+  return std::isnan(info.mean_return) ? text : words(text, ", mean return ", info.mean_return);
 }
 
 /// Goes through the batches of a segment; `f(head)` for each. Returns what it says of itself.
@@ -119,7 +117,7 @@ inline RunInspection inspect_run(const std::string& path, bool verify) {
   for (const std::string& name : store.names("", detail::kManifestPrefix)) {
     look(name, [&](const std::string& file) {
       run.manifest = detail::read_manifest_file(file);
-      return detail::words("generation %llu", detail::number(run.manifest->generation));
+      return detail::words("generation ", run.manifest->generation);
     });
   }
   for (const std::string& name : store.names(detail::kCheckpointFolder, detail::kCheckpointPrefix)) {
@@ -142,8 +140,8 @@ inline RunInspection inspect_run(const std::string& path, bool verify) {
           });
       run.first_key = std::min(run.first_key, head.first_key);
       run.end_key = std::max(run.end_key, head.first_key);
-      const std::string from = detail::words("items from key %llu on", detail::number(head.first_key));
-      return whole ? from + detail::words(", %llu of them", detail::number(items)) : from;
+      const std::string from = detail::words("items from key ", head.first_key, " on");
+      return whole ? detail::words(from, ", ", items, " of them") : from;
     });
   }
   run.first_key = std::min(run.first_key, run.end_key);
@@ -173,14 +171,15 @@ inline std::string to_string(const RunInspection& run) {
   }
   if (run.holder) line(run.holder->is_released ? "last held by " : "held by      ", run.holder->describe());
   line("checkpoint   ", run.newest ? detail::describe(*run.newest) : "none");
-  line("replay       ",
-       run.end_key == 0
-           ? std::string("none")
-           : detail::words("keys %llu to %llu, %llu items", detail::number(run.first_key),
-                           detail::number(run.end_key - 1), detail::number(run.end_key - run.first_key)));
+  line("replay       ", run.end_key == 0 ? std::string("none")
+                                         : detail::words("keys ", run.first_key, " to ", run.end_key - 1,
+                                                         ", ", run.end_key - run.first_key, " items"));
   for (const InspectedFile& file : run.files) {
-    text += detail::words("%-8s%12llu  ", file.fault.empty() ? "ok" : "FAULTY", detail::number(file.bytes));
-    line("", file.name + "  " + (file.fault.empty() ? file.content : file.fault));
+    const bool is_whole = file.fault.empty();
+    std::ostringstream row;
+    row << std::left << std::setw(8) << (is_whole ? "ok" : "FAULTY") << std::right << std::setw(12)
+        << file.bytes;
+    line("", detail::words(row.str(), "  ", file.name, "  ", is_whole ? file.content : file.fault));
   }
   return text;
 }
