@@ -104,6 +104,33 @@ TEST_CASE("each faulty file is named with its fault, by --verify wherever the fa
   CHECK(inspect_run(path, false).faults() == 0);  // their heads are whole
 }
 
+TEST_CASE("batches that were lost or applied twice are counted") {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory.file("run");
+  const std::vector<Item> items(10);
+  const std::vector<float> priorities(items.size(), 1.0f);
+  durability::RunDirectory run({.path = path});
+  PrioritizedReplay<Item> replay({.capacity = 1000});
+  {
+    durability::ReplayLog log(run, replay);
+    for (const std::uint64_t number : {1u, 2u, 2u, 3u, 6u})
+      log.add({.client = {std::byte{1}}, .number = number}, BatchView(std::span<const Item>(items)),
+              priorities);
+    log.add({.client = {std::byte{2}}, .number = 9}, BatchView(std::span<const Item>(items)), priorities);
+    log.add({}, BatchView(std::span<const Item>(items)), priorities);
+  }
+  const RunInspection inspected = inspect_run(path, true);
+  REQUIRE(inspected.batches);
+  CHECK(inspected.batches->batches == 6);
+  CHECK(inspected.batches->clients == 2);
+  CHECK(inspected.batches->repeated == 1);
+  CHECK(inspected.batches->missing == 2);
+  CHECK(inspected.batches->reused_keys == 0);
+  CHECK(to_string(inspected).find("6 of 2 clients, 1 repeated, 2 missing, 0 keys used again") !=
+        std::string::npos);
+  CHECK_FALSE(inspect_run(path, false).batches);
+}
+
 TEST_CASE("a directory that is not there is not made, and an empty one holds nothing") {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.file("none");

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iomanip>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -34,12 +36,21 @@ struct InspectedFile {
   std::string fault = {};  ///< why it is of no use, or not wholly; empty: nothing was found
 };
 
+/// Whether the batches of clients in a log are there once each. Those of actors of the learner's own process are not
+/// counted. What was lost to damage, or acknowledged without a log, is missing as well.
+struct BatchCount {
+  std::uint64_t batches = 0, clients = 0;
+  std::uint64_t repeated = 0, missing = 0;
+  std::uint64_t reused_keys = 0;
+};
+
 struct RunInspection {
   std::string path;
   std::optional<Manifest> manifest;
   std::optional<LeaseHolder> holder;         ///< who holds the directory or held it last
   std::optional<CheckpointInfo> newest;      ///< counters of the newest checkpoint without a fault
   std::uint64_t first_key = 0, end_key = 0;  ///< of the items on the disk
+  std::optional<BatchCount> batches = {};    ///< where everything was read
   std::vector<InspectedFile> files;
 
   std::size_t faults() const {
@@ -70,7 +81,7 @@ inline std::string describe(const CheckpointInfo& info) {
   return std::isnan(info.mean_return) ? text : words(text, ", mean return ", info.mean_return);
 }
 
-/// Goes through the batches of a segment; `f(head)` for each. Returns what it says of itself.
+/// Goes through the batches of a segment; `f(head, batch)` for each. Returns what it says of itself.
 template <class F>
 SegmentHead read_segment(BlockReader& reader, bool whole, F&& f) {
   if (reader.next() != static_cast<std::uint32_t>(SegmentBlock::head))
@@ -82,7 +93,7 @@ SegmentHead read_segment(BlockReader& reader, bool whole, F&& f) {
     std::vector<std::byte> block;
     while (whole && reader.left() > 0 && reader.next() != kEnd) {
       unpack_block(reader.content(), block);
-      for_batches(block, record_bytes, [&](const BatchHead& batch, auto, auto) { f(batch); });
+      for_batches(block, record_bytes, [&](const BatchHead& batch, auto, auto) { f(head, batch); });
     }
     return head;
   } catch (const FileError&) {
@@ -91,6 +102,43 @@ SegmentHead read_segment(BlockReader& reader, bool whole, F&& f) {
     reader.damaged(error.what());
   }
 }
+
+/// Follows the batches of a log from the oldest segment on.
+class BatchCounter {
+ public:
+  /// What was there before the oldest segment.
+  void begin(const SegmentHead& head) {
+    if (std::exchange(has_begun_, true)) return;
+    for (const ClientBatch& session : head.sessions) last_[session.client] = session.number;
+  }
+
+  void see(const BatchHead& batch) {
+    if (batch.first_key < next_key_) count_.reused_keys += next_key_ - batch.first_key;
+    next_key_ = std::max(next_key_, batch.first_key + batch.count);
+    if (batch.from.client == decltype(batch.from.client){}) return;
+    ++count_.batches;
+    const auto [known, is_new] = last_.try_emplace(batch.from.client, batch.from.number);
+    if (is_new) return;
+    if (batch.from.number <= known->second) {
+      ++count_.repeated;
+    } else {
+      count_.missing += batch.from.number - known->second - 1;
+      known->second = batch.from.number;
+    }
+  }
+
+  BatchCount count() const {
+    BatchCount count = count_;
+    count.clients = last_.size();
+    return count;
+  }
+
+ private:
+  std::map<std::array<std::byte, 16>, std::uint64_t> last_;
+  BatchCount count_;
+  std::uint64_t next_key_ = 0;
+  bool has_begun_ = false;
+};
 
 }  // namespace detail
 
@@ -127,6 +175,7 @@ inline RunInspection inspect_run(const std::string& path, bool verify) {
     });
   }
   const auto segments = store.names(detail::kReplayFolder, detail::kSegmentPrefix);
+  detail::BatchCounter counter;
   run.first_key = segments.empty() ? 0 : std::numeric_limits<std::uint64_t>::max();
   for (const std::string& name : segments) {
     look(name, [&](const std::string& file) {
@@ -145,6 +194,7 @@ inline RunInspection inspect_run(const std::string& path, bool verify) {
     });
   }
   run.first_key = std::min(run.first_key, run.end_key);
+  if (verify && !segments.empty()) run.batches = counter.count();
   for (const std::string& name : store.names(detail::kReplayFolder, detail::kPrioritiesPrefix)) {
     look(name, [&](const std::string& file) {
       detail::BlockReader reader(file, detail::kPrioritiesFile);
@@ -174,6 +224,10 @@ inline std::string to_string(const RunInspection& run) {
   line("replay       ", run.end_key == 0 ? std::string("none")
                                          : detail::words("keys ", run.first_key, " to ", run.end_key - 1,
                                                          ", ", run.end_key - run.first_key, " items"));
+  if (run.batches && run.batches->clients > 0)
+    line("batches      ", detail::words(run.batches->batches, " of ", run.batches->clients, " clients, ",
+                                        run.batches->repeated, " repeated, ", run.batches->missing,
+                                        " missing, ", run.batches->reused_keys, " keys used again"));
   for (const InspectedFile& file : run.files) {
     const bool is_whole = file.fault.empty();
     std::ostringstream row;
