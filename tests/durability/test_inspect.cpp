@@ -28,7 +28,9 @@ struct Item {
 /// A run with two checkpoints, segments of some items each, and priorities.
 void make_run(const std::string& path) {
   durability::RunDirectory run({.path = path});
-  run.write_manifest({.environment = "CartPole-v1", .network = "some network"});
+  durability::Manifest manifest;
+  manifest.environment = "CartPole-v1";
+  run.write_manifest(manifest);
   PrioritizedReplay<Item> replay({.capacity = 1000});
   durability::ReplayLog log(run, replay, {.segment_bytes = 4096});
   const std::vector<Item> items(100);

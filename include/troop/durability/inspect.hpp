@@ -182,11 +182,13 @@ inline RunInspection inspect_run(const std::string& path, bool verify) {
       const bool whole = verify || name == segments.back();
       std::uint64_t items = 0;
       detail::BlockReader reader(file, detail::kSegmentFile);
-      const detail::SegmentHead head =
-          detail::read_segment(reader, whole, [&](const detail::BatchHead& batch) {
-            items += batch.count;
-            run.end_key = batch.first_key + batch.count;
-          });
+      const auto take = [&](const detail::SegmentHead& begin, const detail::BatchHead& batch) {
+        counter.begin(begin);
+        counter.see(batch);
+        items += batch.count;
+        run.end_key = batch.first_key + batch.count;
+      };
+      const detail::SegmentHead head = detail::read_segment(reader, whole, take);
       run.first_key = std::min(run.first_key, head.first_key);
       run.end_key = std::max(run.end_key, head.first_key);
       const std::string from = detail::words("items from key ", head.first_key, " on");
