@@ -27,7 +27,7 @@ help:
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
-	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
+	@echo 'make install         install headers, CMake package and the tool troop: PREFIX=/usr/local'
 	@echo 'make clean           remove build/'
 
 build:
@@ -90,7 +90,9 @@ install: PREFIX ?= /usr/local
 install:
 	$(bootstrap) run
 	$(configure)
+	$(build) --target troop_tool
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
+	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component tools
 
 clean:
 	@rm -rf build

@@ -129,7 +129,8 @@ class Kept(test_processes.Cluster):
         self.check_stops_in_time(second)
         self.assertGreater(self.keys_on_disk(), keys)
         self.assertGreater(self.steps_on_disk(), steps)
-        third = self.learner("third", self.port, *self.keep("--max-seconds", "100"))
+        # One that ends at once would be gone before the actors have tried again.
+        third = self.learner("third", self.port, *self.keep("--max-seconds", "100", "--evaluation-interval", "5000"))
         self.assertEqual(third.code(), 0, third.text()[-2000:])
         for actor in actors:
             self.assertEqual(actor.code(), 0, actor.text())
