@@ -14,7 +14,7 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test fuzz atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run test fuzz chaos atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
+	@echo 'make chaos           a cluster under faults, until one breaks it: MINUTES=10 SEED=7; needs root, for namespaces'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
@@ -56,6 +57,13 @@ fuzz:
 	@cmake --preset fuzz -DTROOP_FUZZ_MINUTES=$(MINUTES) --log-level=WARNING >/dev/null
 	$(build)
 	@ctest --preset fuzz
+
+# The seed of a schedule that broke something is printed.
+chaos: MINUTES = 1
+chaos:
+	$(bootstrap) test
+	@cmake --preset $(PRESET) -DTROOP_CHAOS_MINUTES=$(MINUTES) -DTROOP_CHAOS_SEED=$(SEED) --log-level=WARNING >/dev/null
+	$(build) --target chaos_run
 
 atari-deps:
 	$(bootstrap) atari

@@ -252,7 +252,7 @@ class Chaos:
         self.check_learns()
         for member in self.shards:
             self.check_stops(member)
-            self.say(f"{member.name}: " + re.search(r"(?:batches|replay) .*", self.inspect(member)).group(0))
+            self.say(f"{member.name}: " + re.search(r"batches .*", self.inspect(member)).group(0))
 
     def check_learns(self):
         """The same head once more, with a goal: it ends when it is reached."""

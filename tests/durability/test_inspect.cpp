@@ -8,6 +8,7 @@
 #include <temporary_directory.hpp>
 #include <testing.hpp>
 
+#include <troop/core/random.hpp>
 #include <troop/durability/checkpoint.hpp>
 #include <troop/durability/inspect.hpp>
 #include <troop/durability/replay_log.hpp>
@@ -33,7 +34,11 @@ void make_run(const std::string& path) {
   run.write_manifest(manifest);
   PrioritizedReplay<Item> replay({.capacity = 1000});
   durability::ReplayLog log(run, replay, {.segment_bytes = 4096});
-  const std::vector<Item> items(100);
+  std::vector<Item> items(100);
+  Random random(1);
+  for (Item& item : items)
+    for (float& value : item.values)
+      value = static_cast<float>(random.uniform());  // so that it cannot be packed
   for (int i = 0; i < 30; ++i) {
     std::vector<float> priorities(items.size(), 1.0f + static_cast<float>(i));
     log.add({}, BatchView(std::span<const Item>(items)), priorities);
