@@ -22,7 +22,7 @@ help:
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
-	@echo 'make chaos           a cluster under faults, until one breaks it: MINUTES=10 SEED=7; needs root, for namespaces'
+	@echo 'make chaos           a cluster under faults: MINUTES=10 SEED=7; needs root, for network namespaces'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
