@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -44,6 +45,41 @@ class NotAdmitted : public Error {
 };
 
 namespace detail {
+
+/// What actors and evaluations play: an Environment many times over, or a vector that is one already.
+template <class Environment, class Make>
+auto make_environments(const env::VectorOptions& options, const Make& make) {
+  if constexpr (env::VectorizedEnvironment<Environment>) {
+    return make(options);
+  } else {
+    return env::VectorEnvironment<Environment>(options, make);
+  }
+}
+
+template <class Environment, class Make>
+env::Spec spec_of(const Make& make) {
+  if constexpr (env::VectorizedEnvironment<Environment>) {
+    return make(env::VectorOptions{.count = 1}).spec();
+  } else {
+    return make(std::uint64_t{0}).spec();
+  }
+}
+
+/// " human_normalised=87.1%", or nothing for NaN.
+inline std::string human_text(double human_normalised) {
+  if (std::isnan(human_normalised)) return "";
+  char text[64];
+  std::snprintf(text, sizeof text, " human_normalised=%.1f%%", 100.0 * human_normalised);
+  return text;
+}
+
+template <class Environment, class Make>
+auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
+  return agent::Evaluator(
+      make_environments<Environment>(
+          {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make),
+      nn::EigenNetwork(network, options.seed), {.epsilon = options.evaluation_epsilon, .seed = options.seed});
+}
 
 inline net::Token token_of(const ClusterOptions& options) {
   if (!options.token_file.empty()) return net::Token::from_file(options.token_file);
@@ -128,14 +164,13 @@ inline int exit_code(const StopSignal& signal) {
 ///
 /// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
 /// refuses this process for good before it has begun, RefusedError when it does so later.
-template <env::Environment Environment, class Make>
+template <class Environment, class Make>
 int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
-  const env::Spec spec = make(std::uint64_t{0}).spec();
-  const RecordLayout layout = env::transition_layout(spec);
+  const RecordLayout layout = env::transition_layout(detail::spec_of<Environment>(make));
   net::Client client(detail::client_options(options, layout.size()), layout);
   std::atomic<bool> is_connected = false;
-  using Environments = env::VectorEnvironment<Environment>;
+  using Environments = decltype(detail::make_environments<Environment>({}, make));
   using Actor = agent::Actor<Environments, nn::EigenNetwork, net::Client, net::Client>;
   std::vector<std::unique_ptr<Actor>> actors;
   try {
@@ -158,7 +193,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       actor_options.seed = seed;
       actor_options.first_index = lease->first + i * options.environments_per_actor;
       actor_options.num_environments = lease->planned;
-      Environments environments(
+      auto environments = detail::make_environments<Environment>(
           {.count = options.environments_per_actor, .seed = seed, .first_index = actor_options.first_index},
           make);
       actors.push_back(std::make_unique<Actor>(
@@ -217,15 +252,13 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 /// A process that plays the learner's newest parameters greedily, again and again, and prints a line for each
 /// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws
 /// as `act` does, and 0 when the time is over.
-template <env::Environment Environment, class Make>
+template <class Environment, class Make>
 int evaluate_newest(const Options& options, const nn::Network& network, const Make& make,
                     const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
   const auto is_over = [&] { return signal.received() != 0 || seconds_since(start) >= options.max_seconds; };
   net::Client client(detail::client_options(options, 0));
-  env::VectorEnvironment<Environment> environments(
-      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
-  agent::Evaluator evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
+  auto evaluator = detail::make_evaluator<Environment>(options, network, make);
   std::uint64_t version = 0;
   std::vector<float> parameters;
   try {
@@ -235,9 +268,10 @@ int evaluate_newest(const Options& options, const nn::Network& network, const Ma
       evaluator.network().set_parameters(parameters);
       const agent::EvaluationResult played = evaluator.evaluate(1, is_over);
       if (played.returns.size() < options.evaluation_episodes) break;  // stopped half-way
-      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s\n",
+      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s%s\n",
                   static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
-                  played.returns.size(), return_text(played.deviation()).c_str());
+                  played.returns.size(), return_text(played.deviation()).c_str(),
+                  detail::human_text(evaluator.spec().human_normalised(played.mean())).c_str());
       std::fflush(stdout);
     }
   } catch (const net::RefusedError& error) {

@@ -40,6 +40,7 @@
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
 #include <troop/nn/network_file.hpp>
+#include <troop/replay/array_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
@@ -55,6 +56,7 @@ struct RunResult {
   std::uint64_t environment_steps = 0;
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
+  double human_normalised = std::nan("");  ///< see env::Spec
   int signal = 0;                 ///< that ended it, or 0
   std::vector<float> parameters;  ///< those that the last evaluation played with; the newest if none ended
 };
@@ -66,11 +68,12 @@ inline std::string to_string(const RunResult& result) {
   char text[256];
   std::snprintf(text, sizeof text,
                 "%s: mean_return=%s episodes=%zu seconds=%.1f environment_steps=%llu "
-                "learner_steps=%llu seed=%llu",
+                "learner_steps=%llu seed=%llu%s",
                 result.solved ? "solved" : unsolved, return_text(result.mean_return).c_str(), result.episodes,
                 result.seconds, static_cast<unsigned long long>(result.environment_steps),
                 static_cast<unsigned long long>(result.learner_steps),
-                static_cast<unsigned long long>(result.seed));
+                static_cast<unsigned long long>(result.seed),
+                detail::human_text(result.human_normalised).c_str());
   return text;
 }
 
@@ -83,7 +86,7 @@ struct MakeDefault {
       std::default_initializable<Environment>,
       "a run makes its environments itself: give yours a default constructor, or give the run a "
       "function that makes one: run<Environment>(options, network, [](std::uint64_t index) { return "
-      "Environment(...); })");
+      "Environment(...); }); for a vector of environments [](const troop::env::VectorOptions& options) { ... }");
   Environment operator()(std::uint64_t) const { return Environment(); }
 };
 
@@ -118,16 +121,28 @@ inline std::vector<std::string> notes(const Options& options, const env::Spec& s
   return sentences;
 }
 
+/// Bytes of an item in the replay. Where frames are kept once: one new frame packed to a thirtieth, as those of
+/// kind games are, and what finds it; more cannot be known before they are seen.
+template <class Storage>
+std::size_t item_bytes(const env::Spec& spec) {
+  if constexpr (std::same_as<Storage, ArrayStorage>) {
+    return env::transition_layout(spec).size();
+  } else {
+    return spec.observation_size() / spec.observation_shape.front() / 30 + 100;
+  }
+}
+
 /// A replay that could not be filled is refused at the start rather than ended by the system later; so is a
 /// fleet of environments that has no room.
-inline void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
+template <class Storage>
+void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
   const std::size_t memory = physical_memory() / 10 * 9;
-  const std::size_t record_bytes = env::transition_layout(spec).size();
-  const std::size_t records = memory / (record_bytes + 16);
+  const std::size_t kept_bytes = item_bytes<Storage>(spec), record_bytes = env::transition_layout(spec).size();
+  const std::size_t records = memory / (kept_bytes + 16);
   if (options.replay.capacity > records) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
                           "at most " + std::to_string(records) + " records of " +
-                              std::to_string(record_bytes) + " bytes in the memory that there is");
+                              std::to_string(kept_bytes) + " bytes in the memory that there is");
   }
   // The n-step window, four more observations, and about half a kilobyte of everything else.
   const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
@@ -140,11 +155,12 @@ inline void require_memory(const Options& options, const env::Spec& spec, std::s
 }
 
 /// Refuses what can be refused before anything is begun. Returns the network as the environment needs it.
-inline nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
+template <class Storage>
+nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
                          const nn::Network& architecture) {
   options.validate();
   spec.validate();
-  require_memory(options, spec, environment_bytes);
+  require_memory<Storage>(options, spec, environment_bytes);
   return architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
 }
 
@@ -157,13 +173,6 @@ inline void require_writable(const std::string& output) {
   }
 }
 
-template <env::Environment Environment, class Make>
-auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
-  env::VectorEnvironment<Environment> environments(
-      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
-  return agent::Evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
-}
-
 }  // namespace detail
 
 /// Trains until the greedy policy is as good as `target_return`, the time is over, or a signal comes to
@@ -173,17 +182,18 @@ auto make_evaluator(const Options& options, const nn::Network& network, const Ma
 /// given.
 ///
 /// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
-/// index in the run, from 0, and those of the evaluation, from 0 as well.
-template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+/// index in the run, from 0, and those of the evaluation, from 0 as well. Where `Environment` is a vector of
+/// environments, it is `make(VectorOptions)`. `Storage` is the replay's: FrameStorage for stacks of frames.
+template <class Environment, class Storage = ArrayStorage, class Make = detail::MakeDefault<Environment>>
 RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
                 const StopSignal& signal = StopSignal()) {
   const Clock::time_point start = Clock::now();
-  const env::Spec spec = make(std::uint64_t{0}).spec();
-  const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+  const env::Spec spec = detail::spec_of<Environment>(make);
+  const nn::Network network = detail::check<Storage>(options, spec, sizeof(Environment), architecture);
   const double target = detail::target_of(options, spec);
 
   // The replay and the learner.
-  PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
+  PrioritizedReplay<DynamicRecord, Storage> replay(options.replay, env::transition_layout(spec));
   RateLimiterOptions rate = options.rate;
   if (options.quiet) rate.report = {};
   RateLimiter limiter(rate);
@@ -198,7 +208,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster they
   // are elsewhere, and a server takes their place.
   agent::LocalSink sink(replay, limiter);
-  using Environments = env::VectorEnvironment<Environment>;
+  using Environments = decltype(detail::make_environments<Environment>({}, make));
   using Actor = agent::Actor<Environments, nn::EigenNetwork, decltype(sink), net::ParameterServer>;
   std::vector<std::unique_ptr<Actor>> actors;
   const bool is_head = options.cluster.role == Role::learner;
@@ -207,10 +217,11 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
     actor_options.num_environments = detail::planned_of(options);
-    Environments environments({.count = options.environments_per_actor,
-                               .seed = options.seed,
-                               .first_index = actor_options.first_index},
-                              make);
+    auto environments =
+        detail::make_environments<Environment>({.count = options.environments_per_actor,
+                                                .seed = options.seed,
+                                                .first_index = actor_options.first_index},
+                                               make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
                                              sink, parameters, actor_options));
   }
@@ -270,6 +281,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
+    result.human_normalised = spec.human_normalised(result.mean_return);
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
@@ -326,11 +338,11 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
 /// all episodes had ended.
-template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+template <class Environment, class Make = detail::MakeDefault<Environment>>
 int evaluate(const Options& options, const Make& make = {}) {
   const Clock::time_point start = Clock::now();
   const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
-  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const env::Spec spec = detail::spec_of<Environment>(make);
   spec.validate();
   const nn::Network expected =
       saved.network.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
@@ -343,10 +355,11 @@ int evaluate(const Options& options, const Make& make = {}) {
   const agent::EvaluationResult played =
       evaluator.evaluate(1, [&] { return seconds_since(start) >= options.max_seconds; });
   std::printf(
-      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s seconds=%.1f seed=%llu "
+      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s%s seconds=%.1f seed=%llu "
       "file=%s\n",
       return_text(played.mean()).c_str(), played.returns.size(), return_text(played.deviation()).c_str(),
-      return_text(played.min()).c_str(), return_text(played.max()).c_str(), seconds_since(start),
+      return_text(played.min()).c_str(), return_text(played.max()).c_str(),
+      detail::human_text(spec.human_normalised(played.mean())).c_str(), seconds_since(start),
       static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
   if (played.returns.size() == options.evaluation_episodes) return 0;
   std::fflush(stdout);
@@ -368,15 +381,15 @@ int evaluate(const Options& options, const Make& make = {}) {
 ///       const auto options = troop::apex::parse_options(argc, argv);
 ///       return troop::apex::run<troop::env::CartPole>(options, troop::nn::dueling_mlp({64, 64}));
 ///     }
-template <class Environment, class Make = detail::MakeDefault<Environment>>
+template <class Environment, class Storage = ArrayStorage, class Make = detail::MakeDefault<Environment>>
 int run(const Options& options, const nn::Network& architecture, const Make& make = {}) {
-  static_assert(env::check_environment<Environment>());
+  if constexpr (!env::VectorizedEnvironment<Environment>) static_assert(env::check_environment<Environment>());
   bool started = false;
   try {
     options.validate();
     if (!options.evaluate.empty()) return evaluate<Environment>(options, make);
-    const env::Spec spec = make(std::uint64_t{0}).spec();
-    const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+    const env::Spec spec = detail::spec_of<Environment>(make);
+    const nn::Network network = detail::check<Storage>(options, spec, sizeof(Environment), architecture);
     const bool trains = options.cluster.role == Role::all || options.cluster.role == Role::learner;
     if (trains && !options.output.empty()) detail::require_writable(options.output);
     if (trains && !options.quiet)
@@ -386,7 +399,7 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (options.cluster.role == Role::actor) return act<Environment>(options, network, make, signal);
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);
-    const RunResult result = train<Environment>(options, architecture, make, signal);
+    const RunResult result = train<Environment, Storage>(options, architecture, make, signal);
     std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
     const std::string last_line = to_string(result) + "\n";
     if (!options.output.empty()) {
