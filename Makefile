@@ -13,13 +13,15 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
+	@echo 'make run-catch       the same for Catch, a small task of pixels'
+	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
-	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
@@ -33,11 +35,17 @@ build:
 	$(configure)
 	$(build) --target examples
 
-run:
+run: EXAMPLE = cart_pole
+run-catch: EXAMPLE = catch
+run run-catch:
 	$(bootstrap) run
 	$(configure)
-	$(build) --target cart_pole
-	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(build) --target $(EXAMPLE)
+	@$(launcher) build/$(PRESET)/examples/$(EXAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+run-atari: atari-deps
+	$(build) --target atari
+	@$(launcher) build/$(PRESET)/examples/atari $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Without a package index all but the tests of Gymnasium and Atari can be run, and those say that they were skipped.
 test:

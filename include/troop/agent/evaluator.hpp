@@ -96,9 +96,8 @@ class Evaluator {
       network_.evaluate(environments_.observations(), MatrixView<float>(q_values.data(), count, num_actions));
       for (std::size_t i = 0; i < count; ++i) {
         const auto values = std::span<const float>(q_values).subspan(i * num_actions, num_actions);
-        actions[i] = static_cast<std::int32_t>(random_.uniform() < options_.epsilon
-                                                   ? random_.below(num_actions)
-                                                   : nn::argmax(values));
+        actions[i] = static_cast<std::int32_t>(
+            random_.uniform() < options_.epsilon ? random_.below(num_actions) : nn::argmax(values));
       }
       environments_.step(actions);
       for (const env::Episode& episode : environments_.finished_episodes()) {

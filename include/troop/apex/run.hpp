@@ -57,7 +57,7 @@ struct RunResult {
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
   double human_normalised = std::nan("");  ///< see env::Spec
-  int signal = 0;                 ///< that ended it, or 0
+  int signal = 0;                          ///< that ended it, or 0
   std::vector<float> parameters;  ///< those that the last evaluation played with; the newest if none ended
 };
 
@@ -86,7 +86,8 @@ struct MakeDefault {
       std::default_initializable<Environment>,
       "a run makes its environments itself: give yours a default constructor, or give the run a "
       "function that makes one: run<Environment>(options, network, [](std::uint64_t index) { return "
-      "Environment(...); }); for a vector of environments [](const troop::env::VectorOptions& options) { ... }");
+      "Environment(...); }); for a vector of environments [](const troop::env::VectorOptions& options) { ... "
+      "}");
   Environment operator()(std::uint64_t) const { return Environment(); }
 };
 
@@ -137,12 +138,13 @@ std::size_t item_bytes(const env::Spec& spec) {
 template <class Storage>
 void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
   const std::size_t memory = physical_memory() / 10 * 9;
-  const std::size_t kept_bytes = item_bytes<Storage>(spec), record_bytes = env::transition_layout(spec).size();
+  const std::size_t kept_bytes = item_bytes<Storage>(spec),
+                    record_bytes = env::transition_layout(spec).size();
   const std::size_t records = memory / (kept_bytes + 16);
   if (options.replay.capacity > records) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
-                          "at most " + std::to_string(records) + " records of " +
-                              std::to_string(kept_bytes) + " bytes in the memory that there is");
+                          "at most " + std::to_string(records) + " records of " + std::to_string(kept_bytes) +
+                              " bytes in the memory that there is");
   }
   // The n-step window, four more observations, and about half a kilobyte of everything else.
   const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
@@ -157,7 +159,7 @@ void require_memory(const Options& options, const env::Spec& spec, std::size_t e
 /// Refuses what can be refused before anything is begun. Returns the network as the environment needs it.
 template <class Storage>
 nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
-                         const nn::Network& architecture) {
+                  const nn::Network& architecture) {
   options.validate();
   spec.validate();
   require_memory<Storage>(options, spec, environment_bytes);
@@ -217,11 +219,10 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
     actor_options.num_environments = detail::planned_of(options);
-    auto environments =
-        detail::make_environments<Environment>({.count = options.environments_per_actor,
-                                                .seed = options.seed,
-                                                .first_index = actor_options.first_index},
-                                               make);
+    auto environments = detail::make_environments<Environment>({.count = options.environments_per_actor,
+                                                                .seed = options.seed,
+                                                                .first_index = actor_options.first_index},
+                                                               make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
                                              sink, parameters, actor_options));
   }
@@ -383,7 +384,8 @@ int evaluate(const Options& options, const Make& make = {}) {
 ///     }
 template <class Environment, class Storage = ArrayStorage, class Make = detail::MakeDefault<Environment>>
 int run(const Options& options, const nn::Network& architecture, const Make& make = {}) {
-  if constexpr (!env::VectorizedEnvironment<Environment>) static_assert(env::check_environment<Environment>());
+  if constexpr (!env::VectorizedEnvironment<Environment>)
+    static_assert(env::check_environment<Environment>());
   bool started = false;
   try {
     options.validate();
