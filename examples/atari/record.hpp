@@ -126,7 +126,7 @@ int record(const troop::apex::Options& options, const std::string& file, const M
     picture.add(games.observations().row_span(0).last(frame_size), q_values, action);
     games.step(std::vector{static_cast<std::int32_t>(action)});
   }
-  write_file_atomically(file, picture.finish());
+  write_file_atomically(file, std::as_bytes(picture.finish()));
   const env::Episode& episode = games.finished_episodes()[0];
   std::printf("recorded: return=%g steps=%llu file=%s\n", episode.episode_return,
               static_cast<unsigned long long>(episode.length), file.c_str());
