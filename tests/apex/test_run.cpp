@@ -9,6 +9,9 @@
 
 #include <troop/apex/run.hpp>
 #include <troop/env/cart_pole.hpp>
+#include <troop/env/catch.hpp>
+#include <troop/env/vector_environment.hpp>
+#include <troop/replay/frame_storage.hpp>
 
 #include "temporary_directory.hpp"
 
@@ -300,6 +303,38 @@ TEST_CASE("an environment that raises an error ends the run with its message and
                          troop::Error);
     CHECK(troop::apex::run<FailingCartPole>(options, kNetwork) == 1);
   }
+}
+
+TEST_CASE("a vector of environments is run as one environment is, over a replay that keeps frames once") {
+  using troop::env::Catch;
+  using Catches = troop::env::VectorEnvironment<Catch>;
+  Options options = easy(5);
+  options.deterministic = true;
+  options.target_return = -0.5;  // a random player earns about -0.8
+  options.learner.batch_size = 32;
+  options.evaluation_epsilon = 0.01;
+  const troop::nn::Network network = troop::nn::dueling_mlp({16});
+  const auto make = [](const troop::env::VectorOptions& vector) { return Catches(vector); };
+  const RunResult vectors =
+      troop::apex::train<Catches, troop::FrameStorage<troop::RawFrames>>(options, network, make);
+  CHECK(vectors.solved);
+  CHECK(std::isnan(vectors.human_normalised));
+  const RunResult environments = troop::apex::train<Catch>(options, network);
+  CHECK(environments.parameters == vectors.parameters);
+  CHECK(to_string(environments).substr(0, 40) == to_string(vectors).substr(0, 40));
+}
+
+TEST_CASE("a result says how good it is beside a person where that is known") {
+  troop::env::Spec spec = CartPole::spec();
+  spec.random_return = 20.0;
+  spec.human_return = 420.0;
+  Options options = easy(3);
+  options.evaluation_interval = 1;
+  options.target_return = 1.0;
+  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
+  const RunResult result = troop::apex::train<DescribedCartPole>(options, kNetwork, make);
+  CHECK(result.human_normalised == doctest::Approx((result.mean_return - 20.0) / 400.0));
+  CHECK(to_string(result).find(" human_normalised=") != std::string::npos);
 }
 
 TEST_CASE("a signal stops the run, which saves its network and says so by its exit code") {

@@ -350,6 +350,7 @@ TEST_CASE("action sets, pictures and stacks are as asked for") {
   CHECK(spec({}).observation_shape == std::vector<std::size_t>{4, 84, 84});
   CHECK(spec({}).max_episode_steps == 27'000);
   CHECK(spec({}).name == "pong");
+  CHECK(spec({}).human_normalised(14.6) == 1.0);
   CHECK(spec({.full_action_set = true}).num_actions == 18);
   CHECK(spec({.grey = false, .height = 42, .width = 40, .stack = 2}).observation_shape ==
         std::vector<std::size_t>{2, 42, 40, 3});
