@@ -3,6 +3,7 @@ PRESET ?= release
 SEED ?=
 ARGS ?=
 PEERS ?=
+MINUTES ?= 0
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 
@@ -13,7 +14,7 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run run-catch run-atari test atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test fuzz atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
@@ -22,6 +23,7 @@ help:
 	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
+	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
@@ -55,6 +57,13 @@ test:
 	  echo 'The tests of Gymnasium and Atari will be skipped.'
 	$(build)
 	@$(launcher) ctest --preset $(PRESET)
+
+fuzz: PRESET = fuzz
+fuzz:
+	$(bootstrap) fuzz
+	@cmake --preset fuzz -DTROOP_FUZZ_MINUTES=$(MINUTES) --log-level=WARNING >/dev/null
+	$(build)
+	@ctest --preset fuzz
 
 atari-deps:
 	$(bootstrap) atari

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bootstrap.sh run|test|atari|bench|docs|format: makes sure that what this verb needs is there. On Debian and its kin a
-# missing package is installed; elsewhere, or without the right to do so, the script says what to install.
+# bootstrap.sh run|test|fuzz|atari|bench|docs|format: makes sure that what this verb needs is there. On Debian and its
+# kin a missing package is installed; elsewhere, or without the right to do so, the script says what to install.
 # TROOP_NO_BOOTSTRAP=1 skips all of it.
 set -eu
 [ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
@@ -14,17 +14,19 @@ optional="iproute2 $gymnasium"  # without them the tests that need them say that
 case "${1:-}" in
   run)    packages="$compiler $libraries $codecs $network" ;;
   test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3 openssl $optional" ;;
+  fuzz)   packages="$compiler $libraries $codecs $network clang libclang-rt-14-dev" ;;
   atari)  packages="$compiler $libraries $codecs $network $gymnasium" ;;
   bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
-  *)      echo "usage: $0 run|test|atari|bench|docs|format" >&2; exit 2 ;;
+  *)      echo "usage: $0 run|test|fuzz|atari|bench|docs|format" >&2; exit 2 ;;
 esac
 
 # A tool counts when it can be called, whoever installed it.
 has_command() {
   case "$1" in
     ninja-build) command -v ninja ;;
+    clang) command -v clang++ ;;
     iproute2) command -v ip ;;
     *-dev) return 1 ;;
     *) command -v "$1" ;;
@@ -70,7 +72,7 @@ installed $package
   done
 else
   for package in $packages; do
-    case " ccache $optional " in *" $package "*) continue ;; esac
+    case " ccache $optional libclang-rt-14-dev " in *" $package "*) continue ;; esac
     has_command "$package" || has_header "$package" || missing="$missing $package"
   done
 fi
