@@ -282,7 +282,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
-    result.human_normalised = spec.human_normalised(result.mean_return);
+    result.human_normalised = evaluator.spec().human_normalised(result.mean_return);
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
