@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -199,6 +200,38 @@ inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) 
   throw net::RefusedError(error);
 }
 
+/// The actors of a process that still play. One whose environments fail hands over what is complete, tells its
+/// error and ends; the others go on. Thread-safe.
+class Playing {
+ public:
+  explicit Playing(std::size_t num_actors) : left_(num_actors) {}
+
+  /// Calls `play`, in which `actor` plays. False when it failed; throws what it threw when nobody else plays any
+  /// more, and what another process refused in any case.
+  template <class Actor, class Play>
+  bool operator()(Actor& actor, Play&& play) {
+    try {
+      play();
+      return true;
+    } catch (const net::RefusedError&) {
+      throw;
+    } catch (const std::exception& error) {
+      try {
+        actor.finish(Deadline::after(std::chrono::seconds(1)));
+      } catch (const std::exception&) {  // the first error is the one to be told
+      }
+      const std::size_t left = left_.fetch_sub(1) - 1;
+      if (left == 0) throw;
+      troop::detail::print_to_stderr("error: an actor has ended: " + std::string(error.what()) + "; " +
+                                     std::to_string(left) + (left == 1 ? " goes on" : " go on"));
+      return false;
+    }
+  }
+
+ private:
+  std::atomic<std::size_t> left_;
+};
+
 inline int exit_code(const StopSignal& signal) {
   return signal.received() == 0 ? 0 : 128 + signal.received();
 }
@@ -207,7 +240,9 @@ inline int exit_code(const StopSignal& signal) {
 
 /// A process full of actors: leases places on the ladder from the learner, then plays, sends what it sees and
 /// fetches parameters, until the learner has finished or a signal comes. While the learner is away the actors
-/// stand still; they go on by themselves with whichever learner is there next.
+/// stand still; they go on by themselves with whichever learner is there next. An actor whose environments raise
+/// an error says so and ends, and the others go on; the error of the last one is thrown, after everything that
+/// was played has been sent.
 ///
 /// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
 /// refuses this process for good before it has begun, RefusedError when it or all shards do so later, Error
@@ -254,17 +289,20 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
                                                actor_options));
     }
 
+    detail::Playing playing(actors.size());
     ThreadGroup threads([] {});
     for (const auto& actor : actors) {
       threads.start([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) {
-          if (!is_connected) {
-            std::this_thread::sleep_for(detail::kSlice);
-          } else if (actor->step(Deadline::after(detail::kSlice)) == Outcome::closed) {
-            return;
+        playing(*actor, [&] {
+          while (!stop.stop_requested()) {
+            if (!is_connected) {
+              std::this_thread::sleep_for(detail::kSlice);
+            } else if (actor->step(Deadline::after(detail::kSlice)) == Outcome::closed) {
+              return;
+            }
           }
-        }
-        if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
+          if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
+        });
       });
     }
     double last_line = 0.0;
@@ -295,10 +333,18 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       std::this_thread::sleep_for(detail::kSlice);
     }
     threads.request_stop();
-    threads.join();
+    std::exception_ptr failure;
+    try {
+      threads.join();
+    } catch (const net::RefusedError&) {
+      throw;
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
     if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
       std::fprintf(stderr, "%s did not take the last items in time: they are lost\n",
                    destination.shards ? "the shards" : "the learner");
+    if (failure) std::rethrow_exception(failure);
   } catch (const net::RefusedError& error) {
     return detail::end_of(error, !actors.empty(), options.quiet);
   }

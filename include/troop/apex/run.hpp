@@ -30,6 +30,7 @@
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
 #include <troop/core/clock.hpp>
+#include <troop/core/dtype.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
 #include <troop/core/memory.hpp>
@@ -44,6 +45,7 @@
 #include <troop/nn/network.hpp>
 #include <troop/nn/network_file.hpp>
 #include <troop/replay/array_storage.hpp>
+#include <troop/replay/frame_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
@@ -80,6 +82,17 @@ inline std::string to_string(const RunResult& result) {
   return text;
 }
 
+/// A run that ended by an error, with what it had reached.
+class RunFailed : public Error {
+ public:
+  RunFailed(const std::string& reason, RunResult result) : Error(reason), result_(std::move(result)) {}
+
+  const RunResult& result() const noexcept { return result_; }
+
+ private:
+  RunResult result_;
+};
+
 namespace detail {
 
 /// Makes every environment as `Environment()`.
@@ -107,8 +120,43 @@ inline ChosenDevice device_of(const Options& options) {
   return choose_device(options.device, options.precision, options.deterministic);
 }
 
+/// Bytes of an item in the replay. Where frames are kept once that is one new frame and what finds it: at most the
+/// frame as it is; packed, at least a thirtieth of it. More cannot be known before the frames are seen.
+struct ItemBytes {
+  std::size_t least, most;
+};
+
+/// What the sum tree and the keys take for each item.
+inline constexpr std::size_t kIndexBytes = 16;
+
+template <class Storage>
+ItemBytes item_bytes(const env::Spec& spec) {
+  const std::size_t record = env::transition_layout(spec).size();
+  if constexpr (std::same_as<Storage, ArrayStorage>) {
+    return {record, record};
+  } else {
+    const std::size_t frame =
+        spec.observation_size() * size_of(spec.observation_dtype) / spec.observation_shape.front();
+    constexpr std::size_t kAroundIt = 100;
+    const bool packed = Storage::format() != FrameStorage<RawFrames>::format();
+    return {(packed ? frame / 30 : frame) + kAroundIt, frame + kAroundIt};
+  }
+}
+
+/// Whether this process holds the replay, or a shard of it.
+inline bool has_replay(const Options& options) {
+  const Role role = options.cluster.role;
+  return role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
+}
+
+/// Bytes that this process may take: a tenth is left to the rest of the machine.
+inline std::size_t usable_memory() {
+  return physical_memory() / 10 * 9;
+}
+
 /// What the user should know before the training begins, a sentence each.
-inline std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
+template <class Storage = ArrayStorage>
+std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
   std::vector<std::string> sentences;
   const std::size_t threads = useful_threads(options.train.num_threads);
   if (std::isnan(target_of(options, spec)))
@@ -119,6 +167,14 @@ inline std::vector<std::string> notes(const Options& options, const env::Spec& s
     sentences.push_back(spec.name +
                         " states no max_episode_steps: an evaluation lasts until all its episodes have ended "
                         "by themselves");
+  const double most = static_cast<double>(options.replay.capacity) *
+                      static_cast<double>(item_bytes<Storage>(spec).most + kIndexBytes);
+  if (has_replay(options) && most > static_cast<double>(usable_memory())) {
+    char text[128];
+    std::snprintf(text, sizeof text, "%.1f GB if no frame can be packed, and there are %.1f", most / 1e9,
+                  static_cast<double>(usable_memory()) / 1e9);
+    sentences.push_back("--capacity " + std::to_string(options.replay.capacity) + " takes up to " + text);
+  }
   if (threads < options.train.num_threads)
     sentences.push_back("--num-threads " + std::to_string(options.train.num_threads) + ": this machine has " +
                         std::to_string(threads) + " cores, so " + std::to_string(threads) + " are used");
@@ -129,34 +185,20 @@ inline std::vector<std::string> notes(const Options& options, const env::Spec& s
   return sentences;
 }
 
-/// Bytes of an item in the replay. Where frames are kept once: one new frame packed to a thirtieth, as those of
-/// kind games are, and what finds it; more cannot be known before they are seen.
-template <class Storage>
-std::size_t item_bytes(const env::Spec& spec) {
-  if constexpr (std::same_as<Storage, ArrayStorage>) {
-    return env::transition_layout(spec).size();
-  } else {
-    return spec.observation_size() / spec.observation_shape.front() / 30 + 100;
-  }
-}
-
 /// A replay that could not be filled is refused at the start rather than ended by the system later; so is a
 /// fleet of environments that has no room.
 template <class Storage>
 void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
-  const std::size_t memory = physical_memory() / 10 * 9;
-  const std::size_t kept_bytes = item_bytes<Storage>(spec),
-                    record_bytes = env::transition_layout(spec).size();
-  const std::size_t records = memory / (kept_bytes + 16);
-  const Role role = options.cluster.role;
-  const bool has_replay = role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
-  if (has_replay && options.replay.capacity > records) {
+  const std::size_t memory = usable_memory(), item = item_bytes<Storage>(spec).least,
+                    record = env::transition_layout(spec).size();
+  const std::size_t items = memory / (item + kIndexBytes);
+  if (has_replay(options) && options.replay.capacity > items) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
-                          "at most " + std::to_string(records) + " records of " + std::to_string(kept_bytes) +
+                          "at most " + std::to_string(items) + " records of " + std::to_string(item) +
                               " bytes in the memory that there is");
   }
   // The n-step window, four more observations, and about half a kilobyte of everything else.
-  const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
+  const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record / 2 + 16);
   const std::size_t environments = memory / bytes / options.num_actors;
   if (options.environments_per_actor > environments) {
     throw InvalidArgument("--environments-per-actor", std::to_string(options.environments_per_actor),
@@ -292,25 +334,32 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
 
-  if (options.deterministic) {
-    while (!is_over()) {
-      for (const auto& actor : actors) {
-        if (!is_over()) actor->step(Deadline::now());
-      }
-      while (!is_over() && learner.steps() < next_evaluation &&
-             learner.step(Deadline::now()) == Outcome::ok) {
+  const auto train = [&] {
+    Playing playing(actors.size());
+    if (options.deterministic) {
+      std::vector<Actor*> players;
+      for (const auto& actor : actors) players.push_back(actor.get());
+      while (!is_over()) {
+        std::erase_if(players, [&](Actor* actor) {
+          return !is_over() && !playing(*actor, [&] { actor->step(Deadline::now()); });
+        });
+        while (!is_over() && learner.steps() < next_evaluation &&
+               learner.step(Deadline::now()) == Outcome::ok) {
+          show();
+        }
+        if (learner.steps() >= next_evaluation) evaluate();
         show();
       }
-      if (learner.steps() >= next_evaluation) evaluate();
-      show();
+      return;
     }
-  } else {
     ThreadGroup threads([&] { limiter.close(); });
     threads.start([&](const std::stop_token& stop) { learner.run(stop); });
     for (const auto& actor : actors) {
-      threads.start([&actor](const std::stop_token& stop) {
-        while (!stop.stop_requested() && actor->step() == Outcome::ok) {
-        }
+      threads.start([&](const std::stop_token& stop) {
+        playing(*actor, [&] {
+          while (!stop.stop_requested() && actor->step() == Outcome::ok) {
+          }
+        });
       });
     }
     while (!is_over() && !threads.stop_requested()) {
@@ -324,6 +373,12 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
                    signal.received() == 0 ? net::Farewell::finished : net::Farewell::stopping);
     threads.request_stop();
     threads.join();
+  };
+  std::string failure;
+  try {
+    train();
+  } catch (const std::exception& error) {
+    failure = error.what();
   }
 
   version = 0;
@@ -335,6 +390,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   result.environment_steps = last.environment_steps;
   result.learner_steps = last.learner_steps;
   result.signal = signal.received();
+  if (!failure.empty()) throw RunFailed(failure, std::move(result));
   return result;
 }
 
@@ -345,6 +401,10 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
 /// second evaluation of the same parameters, on new episodes, does so too; the second is the result. An
 /// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
 /// given.
+///
+/// An actor whose environments raise an error or give what is not finite says so on stderr and ends, and the
+/// others go on. What ends the run, as the error of the last actor or of an evaluation does, is thrown as
+/// RunFailed, which has the result so far.
 ///
 /// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
 /// index in the run, from 0, and those of the evaluation, from 0 as well. Where `Environment` is a vector of
@@ -409,8 +469,8 @@ int evaluate(const Options& options, const Make& make = {}) {
 ///
 /// Returns the exit code: 0 solved (or played, or trained for as long as asked where nothing counts as
 /// solved); 1 not solved, or an error while running; 2 a bad option or file, before anything was begun; 128 +
-/// n when signal n ended the run. The network is saved in every case but the errors; a file that was there is
-/// kept under another name.
+/// n when signal n ended the run. Once the training has begun the network is saved in every case; a file that was
+/// there is kept under another name.
 ///
 ///     int main(int argc, char** argv) {
 ///       const auto options = troop::apex::parse_options(argc, argv);
@@ -431,7 +491,8 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     const ChosenDevice device = trains ? detail::device_of(options) : ChosenDevice{};
     if (trains && !options.quiet) {
       if (!device.note.empty()) std::printf("note: %s\n", device.note.c_str());
-      for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
+      for (const std::string& note : detail::notes<Storage>(options, spec))
+        std::printf("note: %s\n", note.c_str());
     }
     started = true;
     const StopSignal signal;  // until the network is saved
@@ -440,26 +501,36 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (options.cluster.role == Role::actor) return act<Environment>(options, network, make, signal);
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);
-    const RunResult result = train<Environment, Storage>(options, architecture, make, signal);
-    std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
-    const std::string last_line = to_string(result) + "\n";
-    if (!options.output.empty()) {
-      std::string earlier;
-      try {
-        earlier = keep_earlier_file(options.output);
-        nn::save_network(options.output, network, result.parameters);
-      } catch (const Error&) {
-        std::fputs(last_line.c_str(), out);
-        throw;
+    const auto save = [&](const RunResult& result) {
+      std::FILE* const out =
+          result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
+      const std::string last_line = to_string(result) + "\n";
+      if (!options.output.empty()) {
+        std::string earlier;
+        try {
+          earlier = keep_earlier_file(options.output);
+          nn::save_network(options.output, network, result.parameters);
+        } catch (const Error&) {
+          std::fputs(last_line.c_str(), out);
+          throw;
+        }
+        if (!options.quiet && !earlier.empty())
+          std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
+        if (!options.quiet)
+          std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
+                       result.signal ? "stopped by a signal: " : "", options.output.c_str(),
+                       options.output.c_str());
       }
-      if (!options.quiet && !earlier.empty())
-        std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
-      if (!options.quiet)
-        std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
-                     result.signal ? "stopped by a signal: " : "", options.output.c_str(),
-                     options.output.c_str());
+      std::fputs(last_line.c_str(), out);
+    };
+    RunResult result;
+    try {
+      result = train<Environment, Storage>(options, architecture, make, signal);
+    } catch (const RunFailed& failed) {
+      save(failed.result());
+      throw;
     }
-    std::fputs(last_line.c_str(), out);
+    save(result);
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
