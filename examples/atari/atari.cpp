@@ -8,7 +8,7 @@
 
 #include "record.hpp"
 
-/// What suits one machine with few cores; the paper's own settings are in paper.toml.
+/// What suits one machine with few cores, as in cores_2.toml; the paper's own settings are in paper.toml.
 troop::apex::Options defaults() {
   troop::apex::Options options;
   options.replay.capacity = 500'000;
@@ -33,6 +33,11 @@ int main(int argc, char** argv) {
       argc, argv, defaults(),
       {{"game", &rules.game, "name of the game's ROM", "NAME"},
        {"record", &record, "play an episode of --evaluate and write it there, as an animated GIF", "FILE"},
+       {"frame_skip", &rules.frame_skip, "emulator frames of a step"},
+       {"max_of_two_frames", &rules.max_of_two_frames, "see the larger of the last two of them"},
+       {"height", &rules.height, "rows of a picture"},
+       {"width", &rules.width, "columns of a picture"},
+       {"stack", &rules.stack, "pictures of an observation"},
        {"max_noops", &rules.max_noops, "an episode begins after up to so many frames without action"},
        {"fire_on_reset", &rules.fire_on_reset, "and after one frame of FIRE"},
        {"clip_rewards", &rules.clip_rewards, "learn from rewards clipped to [-1, 1]"},
@@ -41,7 +46,13 @@ int main(int argc, char** argv) {
        {"repeat_action_probability", &rules.repeat_action_probability, "sticky actions"},
        {"full_action_set", &rules.full_action_set, "all 18 actions"},
        {"emulator_threads", &rules.num_threads, "of each actor (0: one a core)"}});
-  const auto make = [&](const troop::env::VectorOptions& vector) { return AtariVector(vector, rules); };
+  const auto make = [&](const troop::env::VectorOptions& vector) {
+    try {
+      return AtariVector(vector, rules);
+    } catch (const troop::InvalidArgument& error) {
+      throw troop::InvalidArgument("--" + error.field(), error.value(), error.expected());
+    }
+  };
   if (!record.empty()) return examples::record(options, record, make);
   return troop::apex::run<AtariVector, troop::FrameStorage<troop::Lz4>>(options, troop::nn::nature_dueling(),
                                                                         make);

@@ -41,8 +41,9 @@ class EpisodePicture {
     const std::size_t row_height = std::min<std::size_t>(20, height_ / q_values.size());
     for (std::size_t i = 0; i < q_values.size(); ++i) {
       const std::size_t top = i * row_height + 2, left = kScale * frame_width_ + 6;
-      char text[16];
-      std::snprintf(text, sizeof text, "%2zu%7.2f", i, static_cast<double>(q_values[i]));
+      char text[400];  // of any float; what is drawn has room
+      std::snprintf(text, sizeof text, "%2zu%7.2f", i,
+                    std::clamp(static_cast<double>(q_values[i]), -999.99, 9999.99));
       write(text, top, left);
       const auto length = static_cast<std::size_t>(std::abs(q_values[i]) / largest_ * kBar);
       fill(top, left + 80, length, i == action ? kOrange : q_values[i] < 0 ? kBlue : kGreen);
