@@ -130,9 +130,9 @@ class Atari(unittest.TestCase):
         self.check(self.run_program(*words, "no/such/folder/x.gif"), 2, r"^error: no/such/folder/x.gif: .*\n$")
 
     def test_an_unknown_game_is_refused_with_a_near_one(self):
-        self.check(self.run_program("--game", "pnog"), 2,
-                   r"^error: --game: pnog is not allowed; expected one of the \d+ that ale_py has; "
-                   r"did you mean pong\?\n$")
+        self.check(self.run_program("--game", "space_invader"), 2,
+                   r"^error: --game: space_invader is not allowed; expected one of the \d+ that ale_py has; "
+                   r"did you mean space_invaders\?\n$")
         self.check(self.run_program("--game", "pong", "--frame-skip", "0"), 2, r"^error: --frame-skip: 0 is not allowed")
         self.check(self.run_program("--sticky", "1"), 2, "^error: unknown option --sticky")
 

@@ -107,7 +107,8 @@ TEST_CASE("pictures of all kinds are read back as they were, with palette, size 
   CHECK(reader.word() == kWidth);
   CHECK(reader.word() == kHeight);
   CHECK(reader.bytes(3) == Pixels{0xF7, 0, 0});
-  for (const examples::Colour& colour : palette) CHECK(reader.bytes(3) == Pixels(colour.begin(), colour.end()));
+  for (const examples::Colour& colour : palette)
+    CHECK(reader.bytes(3) == Pixels(colour.begin(), colour.end()));
   CHECK(reader.bytes(2) == Pixels{0x21, 0xFF});
   const Pixels repetition = reader.blocks();
   CHECK(repetition.size() == 11 + 3);
