@@ -1,4 +1,5 @@
 // Ape-X on Atari games: `atari --game pong`. See `atari --help` and docs/atari.md.
+#include <algorithm>
 #include <string>
 
 #include <troop/apex.hpp>
@@ -49,8 +50,10 @@ int main(int argc, char** argv) {
   const auto make = [&](const troop::env::VectorOptions& vector) {
     try {
       return AtariVector(vector, rules);
-    } catch (const troop::InvalidArgument& error) {
-      throw troop::InvalidArgument("--" + error.field(), error.value(), error.expected());
+    } catch (const troop::InvalidArgument& error) {  // of a field that is an option here
+      std::string option = "--" + error.field();
+      std::ranges::replace(option, '_', '-');
+      throw troop::InvalidArgument(option, error.value(), error.expected());
     }
   };
   if (!record.empty()) return examples::record(options, record, make);
