@@ -41,6 +41,7 @@
 #include <troop/net/sharded_sink.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
+#include <troop/replay/array_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 
 namespace troop::apex {
@@ -355,7 +356,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 /// It stays when a learner has finished, and the next one finds its items.
 ///
 /// Returns 128 + n for signal n.
-template <class Storage>
+template <class Storage = ArrayStorage>
 int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
   PrioritizedReplay<DynamicRecord, Storage> replay(options.replay, layout);
