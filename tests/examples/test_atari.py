@@ -96,6 +96,11 @@ class Atari(unittest.TestCase):
         normalised = float(re.search(r"human_normalised=([\d.]+)%", done.stdout).group(1))
         self.assertAlmostEqual(normalised, 100 * (mean + 20.7) / (14.6 + 20.7), delta=0.2)
 
+    def test_an_evaluation_is_that_of_the_paper_if_nothing_else_is_said(self):
+        self.check(self.run_program("--help"), 0, r"(?s)--evaluation-episodes INT[^\[]*\[30\]"
+                                                  r".*--evaluation-epsilon NUMBER[^\[]*\[0\.001\]")
+        self.check(self.run_program("--help"), 0, r"(?s)--max-noops INT[^\[]*\[30\].*--max-episode-frames INT[^\[]*\[108000\]")
+
     def test_another_games_network_is_refused(self):
         self.check(self.run_program("--game", "breakout", "--evaluate", "pong.troop"), 2,
                    r"^error: pong.troop: network .* does not fit breakout, which needs .*\n$")
