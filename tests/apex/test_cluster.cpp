@@ -204,7 +204,8 @@ TEST_CASE("actors whose environments fail end one by one, and what they have pla
     items += records.size();
     return troop::Outcome::ok;
   };
-  const auto head = server(address, {.insert = insert, .leases = &leases});
+  troop::net::ParameterServer parameters;
+  const auto head = server(address, {.insert = insert, .parameters = &parameters, .leases = &leases});
   Options options = easy(Role::actor, address);
   options.num_actors = 2;
   const auto make = [](std::uint64_t index) {  // environment 5 is the second actor's

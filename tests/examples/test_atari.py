@@ -99,7 +99,8 @@ class Atari(unittest.TestCase):
     def test_an_evaluation_is_that_of_the_paper_if_nothing_else_is_said(self):
         self.check(self.run_program("--help"), 0, r"(?s)--evaluation-episodes INT[^\[]*\[30\]"
                                                   r".*--evaluation-epsilon NUMBER[^\[]*\[0\.001\]")
-        self.check(self.run_program("--help"), 0, r"(?s)--max-noops INT[^\[]*\[30\].*--max-episode-frames INT[^\[]*\[108000\]")
+        self.check(self.run_program("--help"), 0, r"(?s)--max-noops INT[^\[]*\[30\]"
+                                                  r".*--max-episode-frames INT[^\[]*\[108000\]")
 
     def test_another_games_network_is_refused(self):
         self.check(self.run_program("--game", "breakout", "--evaluate", "pong.troop"), 2,
@@ -138,7 +139,8 @@ class Atari(unittest.TestCase):
         self.check(self.run_program("--game", "space_invader"), 2,
                    r"^error: --game: space_invader is not allowed; expected one of the \d+ that ale_py has; "
                    r"did you mean space_invaders\?\n$")
-        self.check(self.run_program("--game", "pong", "--frame-skip", "0"), 2, r"^error: --frame-skip: 0 is not allowed")
+        self.check(self.run_program("--game", "pong", "--frame-skip", "0"), 2,
+                   "^error: --frame-skip: 0 is not allowed")
         self.check(self.run_program("--sticky", "1"), 2, "^error: unknown option --sticky")
 
     def test_a_python_without_the_packages_is_told_how_to_get_them(self):
