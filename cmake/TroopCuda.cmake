@@ -11,6 +11,9 @@ if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
 endif()
 set(TROOP_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPU architectures that troop::cuda is compiled for")
 set(CMAKE_CUDA_ARCHITECTURES "${TROOP_CUDA_ARCHITECTURES}")
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")  # that of the toolkit found, in PATH or not
+endif()
 enable_language(CUDA)
 
 add_library(troop_cuda_backend STATIC include/troop/cuda/backend.cu)
