@@ -216,7 +216,10 @@ class Learner {
       skipped_.fetch_add(1, std::memory_order_relaxed);
       if (++skipped_in_a_row_ >= options_.max_skipped_steps) {
         throw Error("training has diverged: loss or gradient was not finite in " +
-                    std::to_string(skipped_in_a_row_) + " steps in a row");
+                    std::to_string(skipped_in_a_row_) + " steps in a row, up to step " +
+                    std::to_string(step) + "; before them the mean loss was " +
+                    troop::detail::to_text(loss_.load()) + " and the mean gradient norm " +
+                    troop::detail::to_text(gradient_norm_.load()));
       }
     }
     steps_.store(step, std::memory_order_relaxed);

@@ -69,16 +69,19 @@ class Backend {
 std::unique_ptr<Backend> make_backend(const nn::Network& network, std::uint64_t seed,
                                       const nn::TrainOptions& options, const DeviceOptions& device);
 std::vector<DeviceInfo> list_devices();
+void try_device(std::size_t device);
 #else
 inline constexpr const char* kWithoutCuda =
     "troop was built without CUDA; configure it with -DTROOP_CUDA=ON where the CUDA toolkit (12.4 or newer) "
-    "and "
-    "cuDNN 9 are installed, and link troop::cuda";
+    "and cuDNN 9 are installed, and link troop::cuda";
 inline std::unique_ptr<Backend> make_backend(const nn::Network&, std::uint64_t, const nn::TrainOptions&,
                                              const DeviceOptions&) {
   throw Error(kWithoutCuda);
 }
 inline std::vector<DeviceInfo> list_devices() {
+  throw Error(kWithoutCuda);
+}
+inline void try_device(std::size_t) {
   throw Error(kWithoutCuda);
 }
 #endif
@@ -98,6 +101,12 @@ inline constexpr bool is_built() noexcept {
 /// driver, a driver older than the toolkit, troop built without CUDA.
 inline std::vector<DeviceInfo> devices() {
   return detail::list_devices();
+}
+
+/// Throws Error, with the reason, unless a Network can compute on this GPU of `devices()`: it may be another
+/// process's alone, or too old for the kernels of this program.
+inline void require_usable(std::size_t device) {
+  detail::try_device(device);
 }
 
 /// A Q-network on a GPU: an nn::QNetwork (see there for the contract) of every kind of layer.

@@ -1,4 +1,6 @@
 // include/troop/cuda/backend.cu for tests without a GPU: the same network with Eigen behind the seam.
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -16,6 +18,10 @@ std::unique_ptr<Backend> make_backend(const nn::Network& network, std::uint64_t 
 
 std::vector<DeviceInfo> list_devices() {
   return list_all_devices();
+}
+
+void try_device(std::size_t device) {
+  open_device(device);
 }
 
 }  // namespace troop::cuda::detail
