@@ -131,7 +131,7 @@ TEST_CASE("an error of the GPU in the middle of training ends the run, and the f
     CHECK(troop::apex::run<CartPole>(options, kNetwork) == 1);
     simt::heal();
   }
-  simt::device_bytes = 100'000;
+  simt::device_bytes = 20'000;
   CHECK(error_of([&] {
           troop::apex::train<CartPole>(options, kNetwork);
         }).starts_with("CUDA: cudaMalloc failed with code 2 (cudaErrorMemoryAllocation: out of memory); "));
