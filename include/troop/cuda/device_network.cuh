@@ -70,7 +70,7 @@ inline cudaDeviceProp properties_of(std::size_t device) {
   return properties;
 }
 
-/// Makes a GPU the calling thread's and returns its properties. Throws as `count_devices`, for a number beyond
+/// Makes a GPU the calling thread's and returns its properties. Throws as `count_devices`, for a number past
 /// the last GPU, when the GPU lets nobody in, and when the kernels were not compiled for it.
 inline cudaDeviceProp open_device(std::size_t device) {
   const std::size_t count = count_devices();
