@@ -149,8 +149,8 @@ class DeviceFrameStorage {
 
   static RecordLayout make_sample_layout(const RecordLayout& layout) {
     std::vector<Field> fields = {{"frames", DType::u32, {2 * layout.field("observation").shape.front()}},
-                                 {"slot", DType::u32},
-                                 {"version", DType::u32}};
+                                 {"slot", DType::u32, {}},
+                                 {"version", DType::u32, {}}};
     for (const Field& field : layout.fields())
       if (!is_stack(field)) fields.push_back(field);
     return RecordLayout(std::move(fields));

@@ -124,11 +124,12 @@ class DeviceFrames final : public detail::FrameMemory {
 
   void use_device() const { check(cudaSetDevice(static_cast<int>(device())), "cudaSetDevice"); }
 
+  static std::uint8_t* first_of(const Chunk& chunk) {
+    return chunk.on_device.size() > 0 ? chunk.on_device.data() : chunk.on_host.data();
+  }
   bool is_on_device(std::size_t number) const { return chunks_[number >> shift_].on_device.size() > 0; }
   std::uint8_t* place(std::size_t number) const {
-    const Chunk& chunk = chunks_[number >> shift_];
-    std::uint8_t* const first = chunk.on_device.size() > 0 ? chunk.on_device.data() : chunk.on_host.data();
-    return first + (number & ((std::size_t{1} << shift_) - 1)) * frame_bytes();
+    return first_of(chunks_[number >> shift_]) + (number & ((std::size_t{1} << shift_) - 1)) * frame_bytes();
   }
 
   // Half of the staging memory is full: the other half must have left it.
@@ -154,10 +155,10 @@ class DeviceFrames final : public detail::FrameMemory {
                         " are kept for networks: further frames lie in the host's memory");
       chunk.on_host = PinnedMemory<std::uint8_t>(bytes, "frames");
     }
-    chunks_.push_back(std::move(chunk));
-    const std::size_t at = chunks_.size() - 1;
-    host_table_.data()[at] = place(at << shift_);
+    const std::size_t at = chunks_.size();
+    host_table_.data()[at] = first_of(chunk);
     copy_to_device(table_.data() + at, host_table_.data() + at, sizeof(std::uint8_t*), stream_.get());
+    chunks_.push_back(std::move(chunk));
   }
 
   FrameMemoryOptions options_;
