@@ -1,5 +1,6 @@
 // What only the emulation can show of frames on the device.
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ std::vector<float> trained(std::size_t on_device) {
     const auto batch = replay.sample(20, {}, random);
     network.begin_step(replay.storage().transitions(batch.view()), batch.weights);
     add(40);
+    std::vector<std::byte> saved;
+    const std::size_t slot = 0;
+    replay.storage().save(std::span(&slot, 1), saved);  // waits for all writes
     if (network.pending_steps() == 2) network.finish_step(priorities);
   }
   network.finish_step(priorities);
