@@ -21,7 +21,7 @@ target_link_libraries(troop_cuda_backend PRIVATE troop::nn TroopCuda::TroopCuda)
 target_compile_definitions(troop_cuda_backend PRIVATE TROOP_WITH_CUDA)
 # CMake before 3.26 does not know this standard for nvcc.
 target_compile_options(troop_cuda_backend PRIVATE
-  -std=c++20 -Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion
+  -std=c++20 -Xptxas=-warn-spills -Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion
   $<$<BOOL:${TROOP_WERROR}>:-Werror=all-warnings>)
 set_target_properties(troop_cuda_backend PROPERTIES
   OUTPUT_NAME troop_cuda EXPORT_NAME cuda_backend LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)

@@ -381,8 +381,9 @@ class DeviceNetwork final : public detail::Backend {
     DeviceMemory<float> assembled;  // [2 rows, inputs]
     Activations online, target;     // of 2 rows: s, then s'; of s'
     std::vector<DeviceMemory<float>> deltas;
-    DeviceMemory<float> dvalue, dadvantage, bias_partial;
-    DeviceMemory<unsigned> bias_counters;
+    DeviceMemory<float> dvalue, dadvantage;
+    std::array<DeviceMemory<float>, 2> bias_partial;  // of each branch
+    std::array<DeviceMemory<unsigned>, 2> bias_counters;
     DeviceMemory<double> loss_sums;
     std::vector<Work> online_works, target_works, backward_works;  // own what the graphs use
     std::array<Slot, kSlots> slots;
@@ -665,11 +666,13 @@ class DeviceNetwork final : public detail::Backend {
   }
 
   // The ReLU's mask on dy, in place, and the bias's gradient.
-  Work bias_gradient_work(const detail::DeviceLayer& layer, const float* y, float* dy, const Step& step) {
+  Work bias_gradient_work(const detail::DeviceLayer& layer, const float* y, float* dy, const Step& step,
+                          std::size_t branch) {
     const auto kernel = layer.relu ? bias_gradient<true> : bias_gradient<false>;
     const std::size_t rows = layer.rows(step.rows);
     return [=, columns = static_cast<unsigned>(layer.columns), db = training().gradient.data() + layer.bias,
-            partial = step.bias_partial.data(), counters = step.bias_counters.data()](cudaStream_t stream) {
+            partial = step.bias_partial[branch].data(),
+            counters = step.bias_counters[branch].data()](cudaStream_t stream) {
       launch("bias_gradient", kernel, bias_gradient_grid(rows, columns), bias_gradient_block(), stream, y, dy,
              db, partial, counters, rows, columns);
     };
@@ -691,12 +694,12 @@ class DeviceNetwork final : public detail::Backend {
     const Features f = features(x, width);
     float* const delta = last == 0 ? nullptr : step.deltas[last - 1].data();
     if (plan_.is_dueling) {
-      works.push_back(bias_gradient_work(plan_.value, nullptr, step.dvalue.data(), step));
+      works.push_back(aside(bias_gradient_work(plan_.value, nullptr, step.dvalue.data(), step, 1)));
       works.push_back(aside(weight_gradient(plan_.value, f.value, f.stride, step.dvalue.data(), rows)));
       if (delta != nullptr)
         works.push_back(input_gradient(plan_.value, step.dvalue.data(), delta, width, rows, false));
     }
-    works.push_back(bias_gradient_work(plan_.advantage, nullptr, step.dadvantage.data(), step));
+    works.push_back(aside(bias_gradient_work(plan_.advantage, nullptr, step.dadvantage.data(), step, 1)));
     works.push_back(
         aside(weight_gradient(plan_.advantage, f.advantage, f.stride, step.dadvantage.data(), rows)));
     if (delta != nullptr)
@@ -708,7 +711,7 @@ class DeviceNetwork final : public detail::Backend {
       float* const dy = step.deltas[i].data();
       float* const in = i == 0 ? step.assembled.data() : step.online.body[i - 1].data();
       float* const dx = i == 0 ? nullptr : step.deltas[i - 1].data();
-      works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step));
+      works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step, 0));
       if (layer.conv) {
         float* const filter = training().gradient.data() + layer.weight;
         works.push_back(aside(
@@ -814,9 +817,11 @@ class DeviceNetwork final : public detail::Backend {
     }
     made->dvalue = device_memory<float>(rows, "gradient of values");
     made->dadvantage = device_memory<float>(rows * actions, "gradient of advantages");
-    made->bias_partial = device_memory<float>(partial, "gradients of biases");
-    made->bias_counters =
-        device_memory<unsigned>((counters + kWarpSize - 1) / kWarpSize, "gradients of biases");
+    for (std::size_t branch = 0; branch < 2; ++branch) {
+      made->bias_partial[branch] = device_memory<float>(partial, "gradients of biases");
+      made->bias_counters[branch] =
+          device_memory<unsigned>((counters + kWarpSize - 1) / kWarpSize, "gradients of biases");
+    }
     made->loss_sums = device_memory<double>(2 * loss_blocks(rows), "loss");
     made->online_works = forward(online_.data(), made->assembled.data(), 2 * rows, made->online, 0);
     made->target_works =
