@@ -1,4 +1,4 @@
-// Times a learner's step, with everything that it needs: `learner_step [--batches 32,512] [--seconds 0.5] [--items
+// Times a learner's step, with everything that it needs: `learner_step [--batches 512,32] [--seconds 0.5] [--items
 // 20000] [--small]`. Runs on the GPU, or on the emulated device of the tests (bench/gpu_check --dry-run).
 //
 // A line of JSON for each network, batch size, precision and place of the frames. Microseconds, of a step:
@@ -40,7 +40,7 @@ namespace {
 using namespace troop;
 
 struct Settings {
-  std::vector<std::size_t> batches = {32, 512, 2048};
+  std::vector<std::size_t> batches = {512, 32, 2048};
   double seconds = 0.5;       // of all windows of a figure
   std::size_t items = 20000;  // in the replay
   bool small = false;         // an image of 36 x 36 instead of 84 x 84
@@ -165,9 +165,9 @@ auto transitions(const Storage& storage, const BatchView& view) {
 template <class Replay>
 void measure(const Workload& workload, const char* place, Replay& replay, const Settings& settings) {
   for (const std::size_t batch : settings.batches)
-    for (const auto& [precision, name] : {std::pair{cuda::Precision::fp32, "fp32"},
-                                          {cuda::Precision::tf32, "tf32"},
-                                          {cuda::Precision::bf16, "bf16"}}) {
+    for (const auto& [precision, name] : {std::pair{cuda::Precision::tf32, "tf32"},
+                                          {cuda::Precision::bf16, "bf16"},
+                                          {cuda::Precision::fp32, "fp32"}}) {
       cuda::Network network(workload.network, 1, {}, {.precision = precision});
       Random random(2, "bench");
       std::vector<typename Replay::SampledBatch> sampled(kSampled);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The learner's step of learner_step.cpp in PyTorch, a line of JSON for each figure; bench/gpu_check runs both.
 
-    learner_step.py --batches 32,512,2048 --seconds 0.5 --items 20000
+    learner_step.py --batches 512,32,2048 --seconds 0.5 --items 20000
 
 The same networks, double-Q targets, Huber loss, importance weights, clipping to a norm of 40, Adam and
 priorities, in three ways: "eager"; "graph", the eager step captured into one CUDA graph; "compile", torch.compile
-with the whole step captured into one CUDA graph. Frames lie on the device and are gathered there, or a batch of
+with the whole step captured into one CUDA graph, for the first batch size only, since compiling takes long. Frames lie on the device and are gathered there, or a batch of
 them is copied from pinned memory. Microseconds a step, the median of several windows; priorities stay on the
 device. What is not measured is in a line with "problem".
 """
@@ -150,20 +150,21 @@ def measure(way, frames, name, batch, precision, options, device, pixels):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", default="32,512,2048")
+    parser.add_argument("--batches", default="512,32,2048")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--items", type=int, default=20000)
     parser.add_argument("--side", type=int, default=84)
-    parser.add_argument("--ways", default="eager,graph,compile")
+    parser.add_argument("--ways", default="graph,eager,compile")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cudnn.benchmark = True
     print(json.dumps({"torch": torch.__version__, "device": device}), flush=True)
     pixels = torch.randint(256, (options.items + 7, options.side, options.side), dtype=torch.uint8, device=device)
+    batches = [int(word) for word in options.batches.split(",")]
     for way in options.ways.split(","):
         for name, frames in (("atari", "device"), ("cart_pole", "host"), ("atari", "host")):
-            for batch in map(int, options.batches.split(",")):
-                for precision in ("fp32", "tf32", "bf16"):
+            for batch in batches[:1] if way == "compile" else batches:
+                for precision in ("tf32", "bf16", "fp32"):
                     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
                     torch.backends.cudnn.allow_tf32 = precision != "fp32"
                     row = {"network": name, "frames": frames, "batch": batch, "precision": precision, "way": way}
