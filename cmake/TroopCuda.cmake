@@ -3,6 +3,8 @@ if(NOT TARGET troop::cuda)
   message(FATAL_ERROR "TROOP_CUDA=ON: ${troop_cuda_missing}. Configure with -DTROOP_CUDA=OFF to do without.")
 endif()
 
+find_package(CUDAToolkit 12.4 REQUIRED QUIET)  # its variables; FindTroopCuda's are those of a function
+
 # What the toolkit compiles for. A number alone stands for machine code and PTX, from which the driver of a later GPU
 # compiles its own. One architecture, TROOP_CUDA_ARCHITECTURES=90, takes a sixth of the time.
 set(architectures 75-real 80-real 86-real 89-real 90)
