@@ -22,8 +22,8 @@
 namespace troop::cuda {
 
 /// Keeps transitions of stacked frames, each different frame once as FrameStorage does, in the memory of the
-/// GPU that learns from them. The host keeps which frames an item has, its other fields, and the priorities; a
-/// batch goes to the GPU as the numbers of its frames, 68 bytes a transition of Atari instead of 56,460.
+/// GPU that learns from them. The host keeps which frames an item has, its other fields, and the priorities.
+/// A batch goes to the GPU as the numbers of its frames, 48 bytes a transition of Atari instead of 56,460.
 ///
 /// Records are added as to any replay, with the fields `observation` and `next_observation` (u8, a stack of
 /// frames each), `action`, `reward` and `discount`. A sample holds records of `sample_layout()`, which

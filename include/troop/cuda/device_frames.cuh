@@ -1,6 +1,6 @@
 /// @file
-/// Frames in the device's memory, or where that is short in pinned memory that the device reads, and the order
-/// of writes and training steps.
+/// Frames in the device's memory, or where that is short in pinned memory that the device reads; and the
+/// order of writes and training steps.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,7 +24,7 @@
 
 namespace troop::cuda {
 
-/// Copies bytes where the device can reach both: a copy of the runtime from host to host would make its caller
+/// Copies bytes where the device can reach both: the runtime's copy from host to host would make its caller
 /// wait.
 __global__ inline void copy_bytes(const std::uint8_t* from, std::uint8_t* to, unsigned size) {
   for (std::size_t i = first_element(); i < size; i += element_step()) to[i] = from[i];
