@@ -1,13 +1,20 @@
 // What only the emulation can show of frames on the device.
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <cuda_runtime.h>
 #include <doctest/doctest.h>
 
+#include <troop/core/dtype.hpp>
+#include <troop/core/memory.hpp>
 #include <troop/core/random.hpp>
+#include <troop/core/record.hpp>
 #include <troop/cuda/device_frame_storage.hpp>
 #include <troop/cuda/network.hpp>
 #include <troop/nn/network.hpp>
@@ -100,4 +107,55 @@ TEST_CASE("an error of the device while a frame is written comes out of add, and
     CHECK(network.train_step(replay.storage().transitions(batch.view()), batch.weights, {}).applied);
   }
   CHECK(simt::num_leaks() == leaks);
+}
+
+TEST_CASE("threads that add while another trains never mix up frames") {
+  // Every frame has one value v, Q is the sum of the pixels, and v's Q is the reward: a TD error that is not 0
+  // means that a step saw other pixels than those of its transition.
+  constexpr std::size_t kSide = 24, kBatch = 32;
+  const troop::RecordLayout layout({{"observation", troop::DType::u8, {1, kSide, kSide}},
+                                    {"action", troop::DType::i32, {}},
+                                    {"reward", troop::DType::f32, {}},
+                                    {"discount", troop::DType::f32, {}},
+                                    {"next_observation", troop::DType::u8, {1, kSide, kSide}}});
+  Network network(troop::nn::parse_network("input(1,24,24) output(1)"), 1,
+                  {.optimizer = {.learning_rate = 1e-12}}, {.precision = troop::cuda::Precision::fp32});
+  std::vector<float> parameters(network.parameters().size(), 1.0f);
+  parameters.back() = 0.0f;  // the bias
+  network.set_parameters(parameters);
+  Replay replay({.capacity = 100}, layout,
+                {.storage = {.spare_bytes = 0, .chunk_bytes = 8192, .report = {}}});
+  const auto add = [&](std::uint64_t index, std::size_t count) {
+    Random random(7, "adder", index);  // seed 7
+    troop::RecordArray record(layout, 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<std::uint8_t>(1 + random.below(255));
+      std::memset(record.data(), 0, layout.size());
+      std::memset(record.data() + layout.field("observation").offset, value, kSide * kSide);
+      const float reward = static_cast<float>(kSide * kSide) * (static_cast<float>(value) / 255.0f);
+      std::memcpy(record.data() + layout.field("reward").offset, &reward, sizeof reward);
+      replay.add(record.view(), std::vector<float>{1.0f});
+    }
+  };
+  add(0, 100);
+  {
+    std::vector<std::jthread> adders;
+    for (std::uint64_t index : {1, 2}) adders.emplace_back([&add, index] { add(index, 1500); });
+    Random random(8, "test");  // seed 8
+    std::vector<float> priorities(kBatch);
+    troop::testing::Failures failures;
+    for (int step = 0; step < 150; ++step) {
+      const auto before = replay.storage().memory_statistics().overwritten;
+      const auto batch = replay.sample(kBatch, {}, random);
+      const auto result =
+          network.train_step(replay.storage().transitions(batch.view()), batch.weights, priorities);
+      if (!(result.loss < 1e-3f)) failures.add("loss " + std::to_string(result.loss));
+      const auto other =
+          std::count_if(priorities.begin(), priorities.end(), [](float p) { return p > 0.02f; });
+      const auto overwritten = replay.storage().memory_statistics().overwritten - before;
+      if (static_cast<std::uint64_t>(other) != overwritten) failures.add("step " + std::to_string(step));
+    }
+    TROOP_CHECK_NONE(failures);
+  }
+  MESSAGE(replay.storage().memory_statistics().overwritten << " of 4800 were overwritten");
 }
