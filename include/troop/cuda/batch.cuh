@@ -59,10 +59,11 @@ struct FrameStacks {
 template <class Source>
 __global__ void assemble(Source source, std::size_t rows, float* out) {
   const unsigned channels = source.image.channels, pixels = source.image.pixels;
-  const std::size_t total = rows * pixels;
-  for (std::size_t i = first_element(); i < total; i += element_step()) {
-    const std::size_t row = i / pixels;
-    const auto pixel = static_cast<unsigned>(i % pixels);
+  const std::size_t total = rows * pixels, step = element_step(), jump = step / pixels;
+  const auto rest = static_cast<unsigned>(step % pixels);
+  std::size_t row = first_element() / pixels;
+  auto pixel = static_cast<unsigned>(first_element() % pixels);
+  for (std::size_t i = first_element(); i < total; i += step) {
     float* const to = out + i * channels;
     unsigned channel = 0;
     if (channels % 4 == 0) {
@@ -76,6 +77,12 @@ __global__ void assemble(Source source, std::size_t rows, float* out) {
       }
     }
     for (; channel < channels; ++channel) to[channel] = source.at(row, channel, pixel);
+    row += jump;
+    pixel += rest;
+    if (pixel >= pixels) {
+      pixel -= pixels;
+      ++row;
+    }
   }
 }
 
