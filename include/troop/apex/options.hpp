@@ -237,6 +237,8 @@ class OptionTable {
     number("publish_interval", o.learner.publish_interval,
            "learner steps between two publications of the parameters");
     number("prefetch", o.learner.prefetch, "batches sampled ahead");
+    number("max_skipped_steps", o.learner.max_skipped_steps,
+           "steps in a row with a loss or gradient that is not finite, after which training stops");
     choice("optimizer", o.train.optimizer.kind,
            {{"adam", nn::OptimizerKind::adam}, {"rmsprop", nn::OptimizerKind::rmsprop}}, "kind of optimizer");
     number("learning_rate", o.train.optimizer.learning_rate, "step size of the optimizer");
