@@ -20,6 +20,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/troopConfigVersion.cmake
 install(FILES "${PROJECT_BINARY_DIR}/troopConfig.cmake" "${PROJECT_BINARY_DIR}/troopConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/troopComponents.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopCompression.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindTroopMonitor.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopNetwork.cmake"
         DESTINATION "${package_dir}" COMPONENT devel)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT devel)

@@ -9,11 +9,12 @@ compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
+monitor='prometheus-cpp-dev libprotobuf-dev'
 optional='iproute2'  # without it the test that needs it says that it was not tried
 case "${1:-}" in
-  run)    packages="$compiler $libraries $codecs $network" ;;
-  test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3 openssl $optional" ;;
-  bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
+  run)    packages="$compiler $libraries $codecs $network $monitor" ;;
+  test)   packages="$compiler $libraries $codecs $network $monitor doctest-dev libbenchmark-dev python3 openssl $optional" ;;
+  bench)  packages="$compiler $libraries $codecs $network $monitor libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
   *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
@@ -38,6 +39,8 @@ has_header() {
     libcereal-dev) set -- cereal/cereal.hpp ;;
     libboost1.81-dev) set -- boost/asio.hpp ;;
     libssl-dev) set -- openssl/ssl.h ;;
+    prometheus-cpp-dev) set -- prometheus/registry.h ;;
+    libprotobuf-dev) set -- google/protobuf/io/coded_stream.h ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;
