@@ -42,7 +42,7 @@ set(troop_net_foreign boost cereal openssl)
 set(troop_monitor_package TroopMonitor)
 set(troop_monitor_link TroopMonitor::TroopMonitor)
 set(troop_monitor_debian "prometheus-cpp-dev and libprotobuf-dev")
-set(troop_monitor_foreign boost google prometheus)
+set(troop_monitor_foreign boost google openssl prometheus)
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)
