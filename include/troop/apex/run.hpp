@@ -24,6 +24,7 @@
 #include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/apex/cluster.hpp>
+#include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
@@ -157,6 +158,42 @@ inline void require_writable(const std::string& output) {
   }
 }
 
+inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec) {
+  const std::size_t planned = planned_of(options);
+  return {.environment = spec.name,
+          .role = options.cluster.role == Role::learner ? "learner" : "one process",
+          .seed = options.seed,
+          .target_return = target_of(options, spec),
+          .least_epsilon = options.actor.epsilon(planned - 1, planned),
+          .greatest_epsilon = options.actor.epsilon(0, planned),
+          .min_inserts = options.rate.min_inserts,
+          .batch_size = options.learner.batch_size,
+          .planned_environments = planned};
+}
+
+/// What the pieces of a run count at the moment.
+template <class Learner, class Replay>
+void take_sample(const Learner& learner, const Replay& replay, const RateLimiter& limiter,
+                 const net::ParameterServer& parameters, const std::optional<net::Server>& server,
+                 monitor::RunSample& sample) {
+  const agent::LearnerStatistics learning = learner.statistics();
+  sample.learner_steps = learning.steps, sample.skipped_steps = learning.skipped_steps;
+  sample.loss = learning.loss, sample.gradient_norm = learning.gradient_norm, sample.mean_q = learning.mean_q;
+  sample.parameter_version = parameters.version();
+  sample.replay = replay.statistics();
+  sample.limiter = limiter.statistics();
+  if (!server) return;
+  const net::ServerStatistics s = server->statistics();
+  sample.mean_policy_lag = s.mean_policy_lag;
+  sample.cluster = monitor::ClusterSample{.clients = s.connections,
+                                          .batches = s.batches,
+                                          .duplicates = s.duplicates,
+                                          .waits = s.waits,
+                                          .bytes_received = s.bytes_received,
+                                          .bytes_sent = s.bytes_sent};
+  for (const std::uint64_t refused : s.refused) sample.cluster->refused += refused;
+}
+
 template <env::Environment Environment, class Make>
 auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
   env::VectorEnvironment<Environment> environments(
@@ -181,6 +218,10 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   const env::Spec spec = make(std::uint64_t{0}).spec();
   const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
   const double target = detail::target_of(options, spec);
+
+  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec));
+  if (!options.quiet && !monitor.address().empty())
+    std::printf("status page at http://%s\n", monitor.address().c_str());
 
   // The replay and the learner.
   PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
@@ -218,13 +259,15 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   net::ActorLeases leases(detail::lease_options(options));
   std::optional<net::Server> server;
   if (is_head) {
-    server.emplace(detail::server_options(options), replay.layout(),
-                   net::Services{.insert =
-                                     [&](const BatchView& records, std::span<const float> priorities) {
-                                       return sink.insert(records, priorities, Deadline::now());
-                                     },
-                                 .parameters = &parameters,
-                                 .leases = &leases});
+    server.emplace(
+        detail::server_options(options), replay.layout(),
+        net::Services{.insert =
+                          [&](const BatchView& records, std::span<const float> priorities) {
+                            return sink.insert(records, priorities, Deadline::now());
+                          },
+                      .parameters = &parameters,
+                      .leases = &leases,
+                      .report = [&](std::span<const std::byte> report) { monitor.take_report(report); }});
     if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());
     std::fflush(stdout);
   }
@@ -259,6 +302,13 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     return line;
   };
   const auto show = [&] {
+    monitor.observe(
+        seconds_since(start), actors,
+        [&](monitor::RunSample& sample) {
+          detail::take_sample(learner, replay, limiter, parameters, server, sample);
+          sample.environment_steps = report().environment_steps;
+        },
+        [&] { return replay.priority_histogram(); });
     if (progress.is_due(seconds_since(start))) progress.print(report());
   };
   const auto play = [&] {
@@ -270,12 +320,14 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
+    monitor.evaluated(played, seconds_since(start), learner.steps(), report().environment_steps);
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
     parameters.fetch(version, played_parameters);
     evaluator.network().set_parameters(played_parameters);
     result.solved = play() && play();
+    if (result.solved) monitor.set_solved();
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
 

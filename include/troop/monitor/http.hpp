@@ -403,31 +403,37 @@ class HttpServer {
 
   /// An event stream, until the peer closes it or takes nothing any more.
   awaitable<void> stream(ConnectionPointer connection) {
-    Connection& c = *connection;
     static constexpr std::string_view kHead =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\nretry: 2000\n\n";
+    Connection& c = *connection;
     detail::asio::co_spawn(io_, watch(connection), detail::asio::detached);
-    error_code error;
-    co_await write(c, kHead, error);
     std::map<std::string, std::uint64_t> sent;
-    while (!error && !c.is_closed) {
-      std::shared_ptr<const std::string> next;
-      for (const auto& [name, event] : events_) {
-        std::uint64_t& number = sent[name];
-        if (number == event.number) continue;
-        number = event.number;
-        next = event.text;
-        break;
+    std::shared_ptr<const std::string> event;  // keeps `text`
+    std::string_view text = kHead;
+    while (!c.is_closed) {
+      c.deadline = Clock::now() + options_.deadline;
+      error_code error;
+      co_await detail::asio::async_write(c.socket, detail::asio::buffer(text.data(), text.size()),
+                                         detail::into(error));
+      if (error) break;
+      c.deadline = Clock::time_point::max();
+      event = next_event(sent);
+      if (!event && !c.is_closed) {
+        co_await c.wake.wait_for(options_.heartbeat);
+        event = next_event(sent);
       }
-      if (next) {
-        co_await write(c, *next, error);
-        continue;
-      }
-      const Clock::time_point beat = Clock::now() + options_.heartbeat;
-      co_await c.wake.wait_until(beat);
-      if (!c.is_closed && Clock::now() >= beat) co_await write(c, ":\n\n", error);
+      text = event ? std::string_view(*event) : ":\n\n";
     }
+  }
+
+  /// Something published that a stream has not sent; `sent` are the numbers of what it has.
+  std::shared_ptr<const std::string> next_event(std::map<std::string, std::uint64_t>& sent) const {
+    for (const auto& [name, event] : events_) {
+      std::uint64_t& number = sent[name];
+      if (std::exchange(number, event.number) != event.number) return event.text;
+    }
+    return nullptr;
   }
 
   /// Sees the end of a stream whose peer has gone; what it sends is not looked at.
@@ -437,13 +443,6 @@ class HttpServer {
     while (!error && !connection->is_closed)
       co_await connection->socket.async_read_some(detail::asio::buffer(ignored), detail::into(error));
     close(*connection);
-  }
-
-  awaitable<void> write(Connection& c, std::string_view text, error_code& error) {
-    c.deadline = Clock::now() + options_.deadline;
-    co_await detail::asio::async_write(c.socket, detail::asio::buffer(text.data(), text.size()),
-                                       detail::into(error));
-    c.deadline = Clock::time_point::max();
   }
 
   HttpOptions options_;

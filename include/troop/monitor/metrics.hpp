@@ -90,14 +90,17 @@ class Metrics {
   }
 
   /// Everything in Prometheus' text format 0.0.4.
-  std::string text() const {
+  std::string text() const { return prometheus::TextSerializer().Serialize(families()); }
+
+  /// Everything, those of `collect` included.
+  Families families() const {
     Families all = registry_.Collect();
     {
       const std::lock_guard lock(mutex_);
       for (const auto& collect : collectors_)
         for (prometheus::MetricFamily& family : collect()) all.push_back(std::move(family));
     }
-    return prometheus::TextSerializer().Serialize(all);
+    return all;
   }
 
   /// All counters and gauges whose value is finite, by tag; without those of `collect`.

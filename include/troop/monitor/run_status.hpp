@@ -49,9 +49,9 @@ struct RunSample {
   std::uint64_t environment_steps = 0, learner_steps = 0, skipped_steps = 0, parameter_version = 0;
   double loss = 0.0, gradient_norm = 0.0, mean_q = 0.0;
   double mean_policy_lag = 0.0;
-  ReplayStatistics replay;
-  RateLimiterStatistics limiter;
-  std::optional<ClusterSample> cluster;
+  ReplayStatistics replay = {};
+  RateLimiterStatistics limiter = {};
+  std::optional<ClusterSample> cluster = {};
   std::uint64_t dropped_events = 0;  ///< that could not be written for TensorBoard
 };
 
