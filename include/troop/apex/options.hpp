@@ -27,7 +27,10 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/learner.hpp>
+#include <troop/apex/device.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/nearest_word.hpp>
+#include <troop/cuda/network.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/nn/q_network.hpp>
@@ -37,15 +40,18 @@
 
 namespace troop::apex {
 
-/// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay;
-/// actors and evaluators come and go.
-enum class Role { all, learner, actor, evaluator };
+/// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay
+/// unless that is in shards, processes of the role replay; actors and evaluators come and go.
+enum class Role { all, learner, replay, actor, evaluator };
 
 /// How the processes of a cluster find and trust each other.
 struct ClusterOptions {
   Role role = Role::all;
-  std::string listen = {};   ///< HOST:PORT of a learner; port 0 takes any free one and says which
-  std::string connect = {};  ///< HOST:PORT of the learner, for all others
+  std::string listen = {};   ///< HOST:PORT of a learner or shard; port 0 takes any free one and says which
+  std::string connect = {};  ///< HOST:PORT of the learner, for actors and evaluators
+  /// HOST:PORT of each shard, as learner and actors find it; empty: the learner itself holds the replay. The
+  /// learner passes these on to the actors.
+  std::vector<std::string> shards = {};
   std::string token_file =
       {};                 ///< with the shared token; empty: TROOP_TOKEN of the environment, if it is set
   bool insecure = false;  ///< listen beyond loopback without token or TLS
@@ -55,8 +61,9 @@ struct ClusterOptions {
   double lease_seconds = 30.0;      ///< how long a crashed actor's place is kept for it
   bool float16_parameters = false;  ///< actors and evaluators fetch parameters in half the bytes
   net::PayloadCodec compression = net::PayloadCodec::none;  ///< of the batches that an actor sends
-  /// Of an actor process, in bytes; 0: room for eight batches of each of its threads. What lies in an outbox
-  /// while the learner holds the actors back grows old, and old experience harms the learning.
+  /// Of an actor process, in bytes, to all shards together; 0: room for eight batches of each of its threads.
+  /// What lies in an outbox while the learner holds the actors back grows old, and old experience harms the
+  /// learning.
   std::size_t outbox_bytes = 0;
   bool drop_oldest = false;  ///< an actor whose outbox is full drops its oldest batches instead of waiting
   bool tls = false;          ///< actors and evaluators: TLS, with the authorities that the system trusts
@@ -86,6 +93,9 @@ struct Options {
   MonitorOptions monitor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
+  /// Of the learner; see Device. Actors and evaluations compute on the CPU.
+  std::string device = cuda::is_built() ? "auto" : "cpu";
+  cuda::Precision precision = cuda::Precision::tf32;  ///< of products on a GPU
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
@@ -133,6 +143,13 @@ Number parse_number(const std::string& name, const std::string& text) {
   throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
 }
 
+/// With commas between.
+inline std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
@@ -173,11 +190,14 @@ class OptionTable {
     choice("role", o.cluster.role,
            {{"all", Role::all},
             {"learner", Role::learner},
+            {"replay", Role::replay},
             {"actor", Role::actor},
             {"evaluator", Role::evaluator}},
            "what this process is");
-    text("listen", o.cluster.listen, "where a learner is to be reached, HOST:PORT", "HOST:PORT");
+    text("listen", o.cluster.listen, "where a learner or shard is to be reached, HOST:PORT", "HOST:PORT");
     text("connect", o.cluster.connect, "where an actor or evaluator finds the learner", "HOST:PORT");
+    list("shards", o.cluster.shards, "where the shards of a learner's replay are, with commas between",
+         "HOST:PORT,...");
     text("token_file", o.cluster.token_file,
          "file with the shared token (none: TROOP_TOKEN in the environment)");
     flag("insecure", o.cluster.insecure, "let everybody in who can connect");
@@ -222,7 +242,12 @@ class OptionTable {
     number("huber_delta", o.train.huber_delta, "TD error beyond which the Huber loss is straight");
     number("max_gradient_norm", o.train.max_gradient_norm,
            "longer gradients are clipped to this norm (0: never)");
-    number("num_threads", o.train.num_threads, "threads of a learner step");
+    number("num_threads", o.train.num_threads, "threads of a learner step on the CPU");
+    text("device", o.device, "where the learner computes: auto, cpu, cuda (a GPU) or cuda:N", "WORD");
+    choice(
+        "precision", o.precision,
+        {{"fp32", cuda::Precision::fp32}, {"tf32", cuda::Precision::tf32}, {"bf16", cuda::Precision::bf16}},
+        "of products on a GPU");
   }
 
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
@@ -238,6 +263,18 @@ class OptionTable {
 
   void text(const char* name, std::string& value, const char* help, const char* type = "FILE") {
     add(name, help, type, value, [&value](const std::string& text) { value = text; });
+  }
+
+  /// With commas between.
+  void list(const char* name, std::vector<std::string>& values, const char* help, const char* type) {
+    add(name, help, type, joined(values), [&values](const std::string& text) {
+      values.clear();
+      if (text.empty()) return;
+      for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+        end = std::min(text.find(',', begin), text.size());
+        values.push_back(text.substr(begin, end - begin));
+      }
+    });
   }
 
   void flag(const char* name, bool& value, const char* help) {
@@ -277,32 +314,13 @@ class OptionTable {
   std::vector<OptionEntry> entries_;
 };
 
-/// The number of single-letter changes between two words (Levenshtein 1966), for "did you mean".
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row[b.size()];
-}
-
 /// Throws for a word that is no option, with the nearest name that there is. `where` begins the message.
 [[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries,
                                         const std::string& where = "") {
   const std::string given = word.substr(0, word.find('='));
-  std::string nearest;
-  std::size_t distance = given.size() / 2;
-  for (const auto& entry : entries) {
-    const std::size_t changes = edit_distance(given, flag_of(entry.name));
-    if (changes >= distance) continue;
-    distance = changes;
-    nearest = flag_of(entry.name);
-  }
+  std::vector<std::string> flags;
+  for (const auto& entry : entries) flags.push_back(flag_of(entry.name));
+  const std::string nearest = nearest_word(given, flags);
   throw Error(where + "unknown option " + (word.empty() ? "\"\"" : word) +
               (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " (--help lists all)");
 }
@@ -418,26 +436,40 @@ class HelpRequested : public Error {
 
 inline const char* name_of(Role role) noexcept {
   return role == Role::learner     ? "learner"
+         : role == Role::replay    ? "replay"
          : role == Role::actor     ? "actor"
          : role == Role::evaluator ? "evaluator"
                                    : "all";
 }
 
+inline void validate_shards(const std::vector<std::string>& shards) {
+  require(shards.size() <= 1024, "shards", shards.size(), "at most 1024");
+  for (const std::string& shard : shards) {
+    const std::uint16_t port = net::parse_address(shard, "shards").port;
+    require(port != 0, "shards", "\"" + shard + "\"", "the port that the shard listens on");
+    const auto times = std::count(shards.begin(), shards.end(), shard);
+    require(times == 1, "shards", "\"" + shard + "\"", "each shard once");
+  }
+}
+
 /// `has_http`: token and insecure are then also those of its server.
 inline void validate(const ClusterOptions& o, bool has_http) {
   const std::string role = std::string("--role ") + name_of(o.role);
-  const bool is_learner = o.role == Role::learner,
+  const bool is_server = o.role == Role::learner || o.role == Role::replay,
              is_client = o.role == Role::actor || o.role == Role::evaluator;
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
-  require(o.listen.empty() != is_learner, "listen", quoted(o.listen),
-          is_learner ? "HOST:PORT with --role learner" : "nothing with " + role);
+  require(o.listen.empty() != is_server, "listen", quoted(o.listen),
+          (is_server ? "HOST:PORT with " : "nothing with ") + role);
   require(o.connect.empty() != is_client, "connect", quoted(o.connect),
           is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
-  if (is_learner) net::parse_address(o.listen, "listen");
+  if (is_server) net::parse_address(o.listen, "listen");
   if (is_client) net::parse_address(o.connect, "connect");
   require(o.token_file.empty() || o.role != Role::all || has_http, "token_file", quoted(o.token_file),
           "nothing with " + role);
-  require(!o.insecure || is_learner || has_http, "insecure", "true", "false with " + role);
+  require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
+          "nothing with " + role);
+  validate_shards(o.shards);
+  require(!o.insecure || is_server || has_http, "insecure", "true", "false with " + role);
   require(!o.tls || is_client, "tls", "true", "false with " + role);
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
@@ -479,10 +511,17 @@ inline void Options::validate() const {
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",
             "nothing with any role but all");
+    const bool is_client = cluster.role == Role::actor || cluster.role == Role::evaluator;
+    require(parse_device(device).cpu || !is_client, "device", "\"" + device + "\"",
+            std::string("auto or cpu with --role ") + detail::name_of(cluster.role));
     replay.validate();
     rate.validate();
-    require(rate.min_inserts <= replay.capacity, "min_inserts", rate.min_inserts,
+    const std::size_t num_shards = cluster.shards.size();
+    const bool has_shards = num_shards > 0 || cluster.role == Role::replay;
+    require(rate.min_inserts <= replay.capacity || has_shards, "min_inserts", rate.min_inserts,
             "at most capacity, " + std::to_string(replay.capacity));
+    require(rate.samples_per_insert == 0.0 || rate.tolerance >= static_cast<double>(num_shards), "tolerance",
+            rate.tolerance, "at least the number of shards, " + std::to_string(num_shards));
     actor.validate();
     learner.validate();
     train.validate();
