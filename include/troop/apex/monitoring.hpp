@@ -154,8 +154,8 @@ class RunMonitor {
       sample.mean_policy_lag = lag / static_cast<double>(actors.size());
     }
     if (has_readers_ && seconds >= next_histogram_) {
-      next_histogram_ = seconds + kHistogramSeconds;
       const PriorityHistogram bins = histogram();
+      next_histogram_ = seconds + (bins.bins.empty() ? kStatusSeconds : kHistogramSeconds);
       if (events_) write_histogram(bins, sample.learner_steps);
       status_.set_histogram(bins);
     }
@@ -188,7 +188,6 @@ class RunMonitor {
                                          .max = played.max(),
                                          .episodes = played.returns.size()};
     status_.evaluated(point);
-    if (http_) http_->publish("status", status_.json(false));
     if (!events_) return;
     events_->scalar("evaluation/mean_return", point.mean, learner_steps);
     events_->scalar("evaluation/mean_return_by_environment_steps", point.mean, environment_steps);

@@ -352,7 +352,8 @@ class HttpServer {
       return sentence.empty() ? Answer{.body = "ok\n"}
                               : Answer{.code = status::service_unavailable, .body = sentence + "\n"};
     };
-    if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(detail::kStatusPage)};
+    if (path == "/" && services_.status)
+      return {.type = "text/html; charset=utf-8", .body = std::string(detail::kStatusPage)};
     if (path == "/healthz") return probe(services_.illness());
     if (path == "/readyz") return probe(services_.obstacle());
     if (path == "/metrics" && services_.metrics != nullptr)

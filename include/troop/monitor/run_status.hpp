@@ -43,6 +43,17 @@ struct ClusterSample {
   std::uint64_t batches = 0, duplicates = 0, waits = 0, refused = 0, bytes_received = 0, bytes_sent = 0;
 };
 
+/// How it stands with the checkpoints of a run that makes some.
+struct CheckpointSample {
+  std::string directory;
+  std::uint64_t written = 0, failed = 0;
+  std::uint64_t learner_steps = 0;      ///< of the newest one
+  double age_seconds = std::nan("");    ///< of the newest one; NaN before the first
+  double write_seconds = std::nan("");  ///< that it took
+  std::uint64_t bytes = 0;              ///< of the newest one
+  double interval_seconds = 0.0;        ///< that lies between two
+};
+
 /// A run at a moment, in the counts that its pieces keep.
 struct RunSample {
   double seconds = 0.0;  ///< since the start
@@ -52,6 +63,7 @@ struct RunSample {
   ReplayStatistics replay = {};
   RateLimiterStatistics limiter = {};
   std::optional<ClusterSample> cluster = {};
+  std::optional<CheckpointSample> checkpoints = {};
   std::uint64_t dropped_events = 0;  ///< that could not be written for TensorBoard
 };
 
@@ -94,6 +106,7 @@ class RunStatus {
     auto rows = actors_.rows(sample.parameter_version);
     const std::lock_guard lock(mutex_);
     rows_ = std::move(rows);
+    spread_ = spread_of(rows_);
     const double passed = sample.seconds - before_.seconds;
     if (passed >= kRateSeconds) {
       rates_.steps = rate(sample.environment_steps, before_.environment_steps, passed);
@@ -157,6 +170,7 @@ class RunStatus {
     write_learner(json);
     write_replay(json);
     if (now_.cluster) write_cluster(json);
+    if (now_.checkpoints) write_checkpoints(json);
     write_alarms(json);
     if (whole) {
       write_history(json);
@@ -244,8 +258,17 @@ class RunStatus {
            received = 0.0, sent = 0.0;
   };
 
+  /// Of the mean returns of the actors: a tenth is below `low`, half below `median`, a tenth above `high`. NaN
+  /// without any.
+  struct Spread {
+    double low = std::nan(""), median = std::nan(""), high = std::nan("");
+  };
+
   struct Point {
-    double seconds, steps, updates, fill, loss, lag;
+    double seconds;
+    std::uint64_t environment_steps, learner_steps;
+    double steps, updates, fill, loss, lag;
+    Spread spread;
   };
 
   /// The metrics of a run, found once.
@@ -351,6 +374,19 @@ class RunStatus {
     return now > before ? static_cast<double>(now - before) / passed : 0.0;
   }
 
+  static Spread spread_of(const std::vector<ActorRow>& rows) {
+    std::vector<double> returns;
+    for (const ActorRow& row : rows) {
+      if (!row.is_lost && row.report.episodes > 0) returns.push_back(row.report.mean_return);
+    }
+    if (returns.empty()) return {};
+    std::sort(returns.begin(), returns.end());
+    const auto at = [&](double part) {
+      return returns[static_cast<std::size_t>(std::lround(part * static_cast<double>(returns.size() - 1)))];
+    };
+    return {at(0.1), at(0.5), at(0.9)};
+  }
+
   // The following need the lock.
 
   double fill() const {
@@ -380,8 +416,15 @@ class RunStatus {
     const double fill = sample.replay.capacity == 0 ? 0.0
                                                     : static_cast<double>(sample.replay.size) /
                                                           static_cast<double>(sample.replay.capacity);
-    add_to(points_,
-           Point{sample.seconds, rates_.steps, rates_.updates, fill, sample.loss, sample.mean_policy_lag});
+    add_to(points_, Point{.seconds = sample.seconds,
+                          .environment_steps = sample.environment_steps,
+                          .learner_steps = sample.learner_steps,
+                          .steps = rates_.steps,
+                          .updates = rates_.updates,
+                          .fill = fill,
+                          .loss = sample.loss,
+                          .lag = sample.mean_policy_lag,
+                          .spread = spread_});
   }
 
   void find_alarms() {
@@ -416,6 +459,12 @@ class RunStatus {
     if (now_.dropped_events > 0)
       alarm("disk", true, count_text(now_.dropped_events) + " TensorBoard events could not be written.",
             "Make room on the disk of --tensorboard; the training does not depend on it.");
+    if (now_.checkpoints && now_.checkpoints->failed > 0)
+      alarm(
+          "checkpoints_failed", true,
+          count_text(now_.checkpoints->failed) + " checkpoints could not be written.",
+          "Make room on the disk of the run directory, and see that it can be written; until then a restart "
+          "begins at the last checkpoint.");
     if (has_begun && rates_.learner_waits > 0.5 && idle <= kStalledSeconds)
       alarm("learner_starved", false,
             "The learner waits for experience " + std::to_string(std::lround(100.0 * rates_.learner_waits)) +
@@ -455,6 +504,9 @@ class RunStatus {
     json.member("policy_lag", now_.mean_policy_lag, 4);
     json.member("planned_environments", facts_.planned_environments);
     json.member("actors", rows_.size() - num_lost()).member("lost_actors", num_lost());
+    json.key("actor_returns");
+    write_spread(json.begin_array(), spread_);
+    json.end_array();
     json.member("evaluations", num_evaluations_);
     json.key("evaluation");
     if (last_evaluation_) {
@@ -463,6 +515,10 @@ class RunStatus {
       json.raw("null");
     }
     json.end();
+  }
+
+  static void write_spread(JsonWriter& json, const Spread& spread) {
+    for (const double value : {spread.low, spread.median, spread.high}) json.value(value, 5);
   }
 
   static void write_evaluation(JsonWriter& json, const EvaluationPoint& point) {
@@ -505,6 +561,15 @@ class RunStatus {
     json.member("received_per_second", rates_.received, 5).member("sent_per_second", rates_.sent, 5).end();
   }
 
+  void write_checkpoints(JsonWriter& json) const {
+    const CheckpointSample& c = *now_.checkpoints;
+    json.key("checkpoints").begin();
+    json.member("directory", c.directory).member("written", c.written).member("failed", c.failed);
+    json.member("learner_steps", c.learner_steps).member("age_seconds", c.age_seconds, 5);
+    json.member("write_seconds", c.write_seconds, 3).member("bytes", c.bytes);
+    json.member("interval_seconds", c.interval_seconds, 5).end();
+  }
+
   void write_alarms(JsonWriter& json) const {
     json.key("alarms").begin_array();
     for (const Alarm& alarm : alarms_) {
@@ -517,12 +582,14 @@ class RunStatus {
   void write_history(JsonWriter& json) const {
     json.key("history").begin().key("columns").begin_array();
     for (const char* name :
-         {"seconds", "steps_per_second", "updates_per_second", "fill", "loss", "policy_lag"})
+         {"seconds", "environment_steps", "learner_steps", "steps_per_second", "updates_per_second", "fill",
+          "loss", "policy_lag", "return_low", "return_median", "return_high"})
       json.value(name);
     json.end_array().key("rows").begin_array();
     for (const Point& p : points_) {
-      json.begin_array().value(p.seconds, 6);
+      json.begin_array().value(p.seconds, 6).value(p.environment_steps).value(p.learner_steps);
       for (const double value : {p.steps, p.updates, p.fill, p.loss, p.lag}) json.value(value, 4);
+      write_spread(json, p.spread);
       json.end_array();
     }
     json.end_array().end().key("evaluations").begin_array();
@@ -608,6 +675,7 @@ class RunStatus {
   RunSample now_, before_;
   Rates rates_;
   std::vector<ActorRow> rows_;
+  Spread spread_;
   std::vector<Point> points_;
   double interval_ = kRateSeconds;  // between two points
   std::vector<EvaluationPoint> evaluations_;
