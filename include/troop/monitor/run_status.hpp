@@ -34,7 +34,6 @@ struct RunFacts {
   std::uint64_t min_inserts = 0;
   std::size_t batch_size = 0;
   std::size_t planned_environments = 0;
-  bool has_clients = false;  ///< actors are in other processes
 };
 
 /// What a learner's server counts.
