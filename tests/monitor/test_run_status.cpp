@@ -23,8 +23,8 @@ namespace {
 
 /// A run that a test lets happen.
 struct Run {
-  Metrics metrics = {};
-  ActorTable actors = {};
+  Metrics metrics{};
+  ActorTable actors{};
   RunStatus status{RunFacts{.environment = "CartPole-v1",
                             .role = "learner",
                             .seed = 7,

@@ -23,7 +23,7 @@ class Browser:
         self.profile = tempfile.TemporaryDirectory()
         there, self.write_end = os.pipe()
         self.read_end, back = os.pipe()
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there, back)]  # 3 and 4 are the browser's names for them
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there, back)]  # out of the way of 3 and 4
 
         def take_places():
             os.dup2(ends[0], 3)
@@ -93,8 +93,9 @@ class Browser:
             self.complaints.append(parameters["entry"]["text"])
         elif event == "Page.javascriptDialogOpening":
             self.complaints.append("dialog: " + parameters["message"])
-            os.write(self.write_end, json.dumps({"id": 0, "method": "Page.handleJavaScriptDialog", "sessionId": self.session,
-                                                 "params": {"accept": True}}).encode() + b"\0")
+            accept = {"id": 0, "method": "Page.handleJavaScriptDialog", "sessionId": self.session,
+                      "params": {"accept": True}}
+            os.write(self.write_end, json.dumps(accept).encode() + b"\0")
         elif event == "Network.dataReceived":
             self.received_bytes += parameters["dataLength"]
 
@@ -113,7 +114,8 @@ class Browser:
         end = time.monotonic() + seconds
         while not self.ask(expression):
             if time.monotonic() > end:
-                raise AssertionError(f"not within {seconds} s: {expression}\n" + self.ask("document.body.innerText")[:3000])
+                shown = self.ask("document.body.innerText")[:3000]
+                raise AssertionError(f"not within {seconds} s: {expression}\n{shown}")
             self.listen(0.05)
 
     def size(self, width, height):

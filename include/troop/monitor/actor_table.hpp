@@ -27,7 +27,7 @@ struct ActorReport {
   std::uint64_t ticket = 0;  ///< of its lease: what makes it the same actor
   std::uint64_t first = 0;   ///< index of its first environment in the fleet
   std::uint64_t count = 0;   ///< environments
-  std::string name;          ///< of the process, for people: host and number
+  std::string name = {};     ///< of the process, for people: host and number
   double least_epsilon = 0.0, greatest_epsilon = 0.0;
   std::uint64_t steps = 0, episodes = 0, dropped = 0;  ///< since it began; dropped: items
   double last_return = 0.0, mean_return = 0.0;         ///< of episodes; 0 before the first

@@ -26,8 +26,8 @@ namespace troop::monitor {
 
 /// What does not change in a run.
 struct RunFacts {
-  std::string environment;
-  std::string role;
+  std::string environment = {};
+  std::string role = {};
   std::uint64_t seed = 0;
   double target_return = std::nan("");  ///< that counts as solved; NaN: nothing does
   double least_epsilon = 0.0, greatest_epsilon = 0.0;
@@ -44,7 +44,7 @@ struct ClusterSample {
 
 /// How it stands with the checkpoints of a run that makes some.
 struct CheckpointSample {
-  std::string directory;
+  std::string directory = {};
   std::uint64_t written = 0, failed = 0;
   std::uint64_t learner_steps = 0;      ///< of the newest one
   double age_seconds = std::nan("");    ///< of the newest one; NaN before the first
@@ -217,13 +217,15 @@ class RunStatus {
     return text;
   }
 
-  /// The actors as a table for a terminal.
+  /// The actors as a table for a terminal, lost ones first.
   std::string actors_table() const {
     const std::lock_guard lock(mutex_);
     std::string text;
     line(text, "%6s %5s  %-32s %15s %9s %9s %8s %5s %7s", "first", "envs", "process", "epsilon", "last",
          "mean", "steps/s", "lag", "seen");
-    for (const ActorRow& row : rows_) {
+    std::vector<ActorRow> rows = rows_;
+    std::stable_partition(rows.begin(), rows.end(), [](const ActorRow& row) { return row.is_lost; });
+    for (const ActorRow& row : rows) {
       const ActorReport& r = row.report;
       char epsilons[40];
       std::snprintf(epsilons, sizeof epsilons, "%.4f-%.4f", r.least_epsilon, r.greatest_epsilon);
