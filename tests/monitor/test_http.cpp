@@ -65,7 +65,7 @@ TEST_CASE("each page says what its service says, and what has no service is not 
   CHECK(full.requests() == 8);
 
   const HttpServer empty(quiet(), {});
-  for (const char* path : {"/metrics", "/api/status", "/status.txt", "/actors.txt"})
+  for (const char* path : {"/", "/metrics", "/api/status", "/status.txt", "/actors.txt"})
     CHECK(first_line(get(empty.address().port, path)) == "HTTP/1.1 404 Not Found");
 }
 

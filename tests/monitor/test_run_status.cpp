@@ -185,7 +185,7 @@ TEST_CASE("an evaluation is in JSON, metrics and the curve of the terminal") {
   Run run;
   run.advance(2.0, 1000);
   CHECK(run.has(R"("evaluation":null)"));
-  CHECK(run.has_metric("troop_evaluation_mean_return nan"));
+  CHECK(run.has_metric("troop_evaluation_mean_return Nan"));
   run.status.evaluated({.seconds = 1.0, .learner_steps = 500, .mean = 100.0, .episodes = 20});
   run.status.evaluated(
       {.seconds = 2.0, .learner_steps = 1000, .mean = 200.0, .deviation = 5.0, .episodes = 20});

@@ -1,6 +1,6 @@
-/// serve_run PORT ACTORS SEED: a run that only seems to be one, behind its real monitor. Says where the page is,
-/// then takes a line of input at a time: `evaluate MEAN`, `skip` (a step that is not finite), `lose TICKET` (that
-/// actor falls silent). Ends with its input.
+/// serve_run PORT ACTORS SEED: a run that only seems to be one, behind its real monitor; with TROOP_TOKEN in the
+/// environment on all addresses, guarded by it. Says where the page is, then takes lines: `evaluate MEAN`, `skip N`
+/// (steps that are not finite), `lose TICKET` (that actor falls silent). Ends with its input.
 #include <poll.h>
 #include <unistd.h>
 
@@ -100,9 +100,11 @@ monitor::RunFacts facts(std::uint64_t seed) {
 
 int main(int, char** words) {
   apex::Options options;
-  options.monitor.http = std::string("127.0.0.1:") + words[1];
+  const bool has_token = std::getenv("TROOP_TOKEN") != nullptr;
+  const net::Token token = has_token ? net::Token::from_environment("TROOP_TOKEN") : net::Token();
+  options.monitor.http = std::string(has_token ? "0.0.0.0:" : "127.0.0.1:") + words[1];
   Fleet fleet{std::strtoull(words[2], nullptr, 10)};
-  apex::RunMonitor monitor(options, net::Token(), facts(std::strtoull(words[3], nullptr, 10)));
+  apex::RunMonitor monitor(options, token, facts(std::strtoull(words[3], nullptr, 10)));
   std::printf("http://%s/\n", monitor.address().c_str());
   std::fflush(stdout);
   const PriorityHistogram histogram{
@@ -120,16 +122,16 @@ int main(int, char** words) {
         seconds, std::vector<NoActor*>(), [&](monitor::RunSample& sample) { fill(sample, seconds, skipped); },
         [&] { return histogram; });
     if (::poll(&input, 1, 20) <= 0) continue;
-    char line[256];  // each comes by itself, for its writer waits for what it does
-    const ssize_t length = ::read(STDIN_FILENO, line, sizeof line);
+    char lines[256];
+    const ssize_t length = ::read(STDIN_FILENO, lines, sizeof lines);
     if (length <= 0) return 0;
-    std::istringstream order(std::string(line, static_cast<std::size_t>(length)));
+    std::istringstream orders(std::string(lines, static_cast<std::size_t>(length)));
     std::string verb;
     double value = 0.0;
-    order >> verb >> value;
-    if (verb == "skip") ++skipped;
-    if (verb == "lose") fleet.lost.insert(static_cast<std::uint64_t>(value));
-    if (verb == "evaluate") {
+    while (orders >> verb >> value) {
+      if (verb == "skip") skipped += static_cast<std::uint64_t>(value);
+      if (verb == "lose") fleet.lost.insert(static_cast<std::uint64_t>(value));
+      if (verb != "evaluate") continue;
       const agent::EvaluationResult played{.returns = {value - 1.0, value + 1.0}};
       monitor.evaluated(played, seconds, static_cast<std::uint64_t>(300.0 * seconds),
                         static_cast<std::uint64_t>(40'000.0 * seconds));

@@ -115,8 +115,8 @@ class StatusPage(unittest.TestCase):
         line = self.browser.ask("[...document.querySelectorAll('#curve path')].at(-1).getAttribute('d')")
         self.assertEqual(line.count("M") + line.count("L"), 3)
         self.assertEqual(self.browser.ask("document.querySelectorAll('#alarms > div').length"), 0)
-        self.run_.tell("skip")
-        self.wait_for_text("alarms", r"Alarm: 1 learner steps were not applied.*Lower --learning-rate")
+        self.run_.tell("skip 3")
+        self.wait_for_text("alarms", r"Alarm: 3 learner steps were not applied.*Lower --learning-rate")
         self.browser.wait_for("document.title.startsWith('! ')")
         self.run_.tell("lose 5")
         self.wait_for_text("figures", f"Actors{NUM_ACTORS - 1}1 lost")
@@ -167,7 +167,7 @@ class StatusPage(unittest.TestCase):
         self.check_silence()
 
     def test_everything_can_be_read_light_dark_and_on_a_phone(self):
-        self.run_.tell("skip")
+        self.run_.tell("skip 1")
         self.run_.tell("lose 3")
         for mean in (10, 25, 40, 62, 71, 88):
             self.run_.tell(f"evaluate {mean}")
