@@ -45,9 +45,9 @@
 namespace troop::apex {
 
 /// The learner refused this process for good before it had done anything: a wrong token, say.
-class NotAdmitted : public Error {
+class NotAdmitted : public CannotBegin {
  public:
-  using Error::Error;
+  using CannotBegin::CannotBegin;
 };
 
 namespace detail {

@@ -40,9 +40,15 @@ inline monitor::Metrics& metrics() {
   return metrics;
 }
 
+/// Something that a process needs is not to be had, before it has done anything: a port that is taken, say.
+class CannotBegin : public Error {
+ public:
+  using Error::Error;
+};
+
 namespace detail {
 
-/// A server for `--http`, or none without it. What is wrong is said of that option.
+/// A server for `--http`, or none without it. Throws CannotBegin, naming that option.
 inline std::unique_ptr<monitor::HttpServer> make_http(const Options& options, const net::Token& token,
                                                       monitor::HttpServices services) {
   if (options.monitor.http.empty()) return nullptr;
@@ -52,9 +58,9 @@ inline std::unique_ptr<monitor::HttpServer> make_http(const Options& options, co
   try {
     return std::make_unique<monitor::HttpServer>(http, std::move(services));
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument("--http", error.value(), error.expected());
+    throw CannotBegin(InvalidArgument("--http", error.value(), error.expected()).what());
   } catch (const Error& error) {
-    throw Error("--http: " + std::string(error.what()));
+    throw CannotBegin("--http: " + std::string(error.what()));
   }
 }
 
@@ -92,7 +98,7 @@ monitor::ActorReport report_of(const Actors& actors, std::uint64_t ticket, std::
 /// All but `take_report` is called by the thread that runs the run.
 class RunMonitor {
  public:
-  /// Throws as HttpServer and EventFile do, naming the options.
+  /// Throws CannotBegin, naming the option, where it cannot listen or write.
   RunMonitor(const Options& options, const net::Token& token, const monitor::RunFacts& facts)
       : has_readers_(!options.monitor.http.empty() || !options.monitor.tensorboard.empty()),
         actors_({.forget_after = std::max<Clock::duration>(
@@ -106,8 +112,7 @@ class RunMonitor {
         events_ = std::make_unique<monitor::EventFile>(
             monitor::EventFileOptions{.directory = options.monitor.tensorboard});
       } catch (const Error& error) {
-        throw InvalidArgument("--tensorboard", options.monitor.tensorboard,
-                              "a directory that can be written (" + std::string(error.what()) + ")");
+        throw CannotBegin("--tensorboard: " + std::string(error.what()));
       }
       write_options(options);
     }

@@ -503,10 +503,11 @@ inline void Options::validate() const {
             evaluation_episodes, "an integer from 1 to 10000");
     detail::validate(cluster, !monitor.http.empty());
     if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
-    require(monitor.http.empty() || cluster.role != Role::evaluator, "http", "\"" + monitor.http + "\"",
-            "nothing with --role evaluator");
+    require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
+            "\"" + monitor.http + "\"", std::string("nothing with --role ") + detail::name_of(cluster.role));
     require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
-            "tensorboard", "\"" + monitor.tensorboard + "\"", "nothing with --role actor or evaluator");
+            "tensorboard", "\"" + monitor.tensorboard + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
     require(cluster.role == Role::all || !deterministic, "deterministic", "true",
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",

@@ -498,7 +498,7 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
-  } catch (const NotAdmitted& error) {
+  } catch (const CannotBegin& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {

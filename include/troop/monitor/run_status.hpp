@@ -447,23 +447,25 @@ class RunStatus {
     }
     if (skipped_at_ > 0.0 && now_.seconds - skipped_at_ < 60.0)
       alarm("not_finite", true,
-            count_text(now_.skipped_steps) + " learner steps were not applied: loss or gradient not finite.",
+            counted(now_.skipped_steps, "learner step was", "learner steps were") +
+                " not applied: loss or gradient not finite.",
             "Lower --learning-rate or --max-gradient-norm, and look for rewards that are too large.");
     if (const std::size_t lost = num_lost(); lost > 0)
       alarm("actors_lost", true,
-            std::to_string(lost) + (lost == 1 ? " actor process has" : " actor processes have") +
-                " fallen silent.",
+            counted(lost, "actor process has", "actor processes have") + " fallen silent.",
             "The table of actors has their hosts. Their places are free for others after --lease-seconds.");
     if (const double skew = greatest_skew(); std::abs(skew) > 5.0)
       alarm("clock_skew", false, "An actor's clock is " + duration_text(std::abs(skew)) + " off.",
             "Set the clocks of all machines by NTP; only what is shown depends on them.");
     if (now_.dropped_events > 0)
-      alarm("disk", true, count_text(now_.dropped_events) + " TensorBoard events could not be written.",
-            "Make room on the disk of --tensorboard; the training does not depend on it.");
+      alarm(
+          "disk", true,
+          counted(now_.dropped_events, "TensorBoard event", "TensorBoard events") + " could not be written.",
+          "Make room on the disk of --tensorboard; the training does not depend on it.");
     if (now_.checkpoints && now_.checkpoints->failed > 0)
       alarm(
           "checkpoints_failed", true,
-          count_text(now_.checkpoints->failed) + " checkpoints could not be written.",
+          counted(now_.checkpoints->failed, "checkpoint", "checkpoints") + " could not be written.",
           "Make room on the disk of the run directory, and see that it can be written; until then a restart "
           "begins at the last checkpoint.");
     if (has_begun && rates_.learner_waits > 0.5 && idle <= kStalledSeconds)
@@ -634,6 +636,10 @@ class RunStatus {
       text += kBars[static_cast<std::size_t>(std::clamp(7.0 * height + 0.5, 0.0, 7.0))];
     }
     return text;
+  }
+
+  static std::string counted(std::uint64_t count, const char* one, const char* many) {
+    return count_text(count) + " " + (count == 1 ? one : many);
   }
 
   static unsigned long long number(std::uint64_t value) { return value; }

@@ -46,7 +46,8 @@ section { margin-top: 1rem; min-width: 0; }
 .alarm { border-left: 5px solid var(--bad); margin-top: 0.5rem; }
 .advice { border-left-color: var(--second); }
 .columns, #figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(var(--least), 1fr)); }
-.columns { --least: min(100%, 22rem); gap: 0 1rem; }
+.columns { --least: min(100%, 17rem); gap: 0 1rem; }
+.columns.narrow { --least: min(100%, 14rem); }
 #figures { --least: 9.5rem; gap: 0.5rem; margin: 0; }
 #figures > div { padding: 0.6rem 0.8rem; }
 dt { font-size: 0.85rem; }
@@ -125,16 +126,16 @@ footer { margin-top: 1.5rem; font-size: 0.85rem; }
     <section class="panel"><h2>Environment steps per second</h2><div class="chart" id="steps"></div></section>
     <section class="panel"><h2>Learner steps per second</h2><div class="chart" id="updates"></div></section>
     <section class="panel"><h2>Loss</h2><div class="chart" id="loss"></div></section>
-    <section class="panel"><h2>Policy lag, in versions of the parameters</h2>
+    <section class="panel"><h2>Policy lag, in versions</h2>
       <div class="chart" id="lag"></div></section>
   </div>
-  <div class="columns">
+  <div class="columns narrow">
     <section class="panel">
       <h2>Replay</h2>
       <div class="bar" aria-hidden="true"><div id="fill"></div></div>
       <dl class="facts" id="replay"></dl>
     </section>
-    <section class="panel"><h2>Items by priority, in steps of a factor of two</h2>
+    <section class="panel"><h2>Items by priority</h2>
       <div class="chart" id="priorities"></div></section>
     <section class="panel"><h2>Learner</h2><dl class="facts" id="learner"></dl></section>
     <section class="panel" id="cluster_panel" hidden><h2>Connections</h2>
@@ -294,7 +295,7 @@ class Chart {
     if (left > right) return null;
     if (isNumber(this.goal)) { low = Math.min(low, this.goal); high = Math.max(high, this.goal); }
     if (this.fromZero) low = Math.min(0, low);
-    if (high - low <= 1e-12 * Math.abs(high)) high += Math.abs(high) / 10 || 1;
+    high += high - low > 1e-12 * Math.abs(high) ? (high - low) / 20 : Math.abs(high) / 10 || 1;
     if (right === left) right = left + 1;
     return { left, right, low, high };
   }
@@ -499,7 +500,7 @@ function add(history, point) {
 function takeStatus(status) {
   run.status = status;
   const now = status.run, newest = run.points[run.points.length - 1];
-  if (!newest || now.seconds - newest.seconds >= 2) {
+  if (now.seconds - (newest ? newest.seconds : 0) >= 2) {  // before, no rates are known
     const [return_low, return_median, return_high] = now.actor_returns;
     add(run.points, { seconds: now.seconds, environment_steps: now.environment_steps,
       learner_steps: status.learner.steps, steps_per_second: now.steps_per_second,
@@ -574,7 +575,7 @@ function showFigures(status) {
     ["Replay", percent(replay.capacity ? replay.size / replay.capacity : 0),
      count(replay.size) + " of " + count(replay.capacity) + " items"],
     ["Actors", String(r.actors), r.lost_actors ? r.lost_actors + " lost" : "none lost"],
-    ["Policy lag", figure(r.policy_lag), "versions behind"],
+    ["Policy lag", r.policy_lag.toFixed(1), "versions behind"],
     ["Learner waits", percent(learner.wait_ratio), "of the time, for experience"],
   ];
   const box = $("figures");
