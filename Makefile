@@ -12,22 +12,24 @@ configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 build = @cmake --build --preset $(PRESET)
 # GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
+sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test test-cuda fuzz atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test test-cuda fuzz atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
+	@echo 'make run-catch       the same for Catch, a small task of pixels'
+	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
-	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
-	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
+	@echo 'make install         install headers, CMake package and the program troop: PREFIX=/usr/local'
 	@echo 'make clean           remove build/'
 
 build:
@@ -35,11 +37,17 @@ build:
 	$(configure)
 	$(build) --target examples
 
-run:
+run: EXAMPLE = cart_pole
+run-catch: EXAMPLE = catch
+run run-catch:
 	$(bootstrap) run
 	$(configure)
-	$(build) --target cart_pole
-	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(build) --target $(EXAMPLE)
+	@$(launcher) build/$(PRESET)/examples/$(EXAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+run-atari: atari-deps
+	$(build) --target atari
+	@$(launcher) build/$(PRESET)/examples/atari $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Without a package index all but the tests of Gymnasium and Atari can be run, and those say that they were skipped.
 test:
@@ -99,7 +107,9 @@ install: PREFIX ?= /usr/local
 install:
 	$(bootstrap) run
 	$(configure)
+	$(build) --target troop_tool
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
+	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component tools
 
 clean:
 	@rm -rf build

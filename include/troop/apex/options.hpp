@@ -21,6 +21,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -71,6 +72,12 @@ struct ClusterOptions {
               tls_server_name = {};  ///< PEM files; a name
 };
 
+/// What a process shows of itself besides its terminal.
+struct MonitorOptions {
+  std::string http = {};         ///< HOST:PORT of status page, metrics and probes; empty: none
+  std::string tensorboard = {};  ///< directory of event files; empty: none
+};
+
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
 /// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
 /// 1, and the optimizer is Adam.
@@ -84,6 +91,7 @@ struct Options {
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
   agent::ActorOptions actor = {};
   ClusterOptions cluster = {};
+  MonitorOptions monitor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
   /// Of the learner; see Device. Actors and evaluations compute on the CPU.
@@ -92,6 +100,7 @@ struct Options {
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
+  double evaluation_epsilon = 0.0;  ///< probability of a random action in an evaluation
   double target_return = std::numeric_limits<
       double>::quiet_NaN();    ///< mean return that counts as solved; NaN: what the environment says
   double max_seconds = 600.0;  ///< the run gives up after these
@@ -104,6 +113,14 @@ struct Options {
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;
+};
+
+/// An option of the program itself, read as all others are: from the command line, a file or the environment.
+struct ProgramOption {
+  const char* name;  ///< as a C++ name: `full_action_set` is --full-action-set
+  std::variant<bool*, std::size_t*, double*, std::string*> value;  ///< where it goes, and its default
+  const char* help;
+  const char* type = "TEXT";  ///< what the help calls a text: FILE
 };
 
 namespace detail {
@@ -146,8 +163,10 @@ inline std::string joined(const std::vector<std::string>& words) {
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
-  explicit OptionTable(Options& o) {
+  explicit OptionTable(Options& o, const std::vector<ProgramOption>& program = {}) {
     const auto group = [this](const char* name) { group_ = name; };
+    group("This program");
+    for (const ProgramOption& option : program) add(option);
     group("Run");
     number("seed", o.seed, "seed of all random streams");
     number("num_actors", o.num_actors, "actor threads");
@@ -161,7 +180,8 @@ class OptionTable {
     flag("quiet", o.quiet, "print the result only");
     group("Evaluation");
     number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
-    number("evaluation_episodes", o.evaluation_episodes, "greedy episodes of an evaluation");
+    number("evaluation_episodes", o.evaluation_episodes, "episodes of an evaluation");
+    number("evaluation_epsilon", o.evaluation_epsilon, "probability of a random action in them");
     group("Replay");
     number("capacity", o.replay.capacity, "most items held at once");
     number("soft_capacity", o.replay.soft_capacity, "items left by a trim (0: capacity)");
@@ -213,6 +233,9 @@ class OptionTable {
     text("tls_authority", o.cluster.tls_authority, "authority of the other side's certificate, PEM");
     text("tls_server_name", o.cluster.tls_server_name,
          "name in the learner's certificate (none: that of --connect)", "NAME");
+    group("Monitor");
+    text("http", o.monitor.http, "serve status page, metrics and probes there", "HOST:PORT");
+    text("tensorboard", o.monitor.tensorboard, "write TensorBoard's event files there", "DIR");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -245,6 +268,17 @@ class OptionTable {
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
 
  private:
+  void add(const ProgramOption& option) {
+    if (bool* const* const flag_value = std::get_if<bool*>(&option.value))
+      flag(option.name, **flag_value, option.help);
+    if (std::size_t* const* const integer = std::get_if<std::size_t*>(&option.value))
+      number(option.name, **integer, option.help);
+    if (double* const* const real = std::get_if<double*>(&option.value))
+      number(option.name, **real, option.help);
+    if (std::string* const* const words = std::get_if<std::string*>(&option.value))
+      text(option.name, **words, option.help, option.type);
+  }
+
   template <class Number>
   void number(const char* name, Number& value, const char* help) {
     std::ostringstream initial;
@@ -444,7 +478,8 @@ inline void validate_shards(const std::vector<std::string>& shards) {
   }
 }
 
-inline void validate(const ClusterOptions& o) {
+/// `has_http`: token and insecure are then also those of its server.
+inline void validate(const ClusterOptions& o, bool has_http) {
   const std::string role = std::string("--role ") + name_of(o.role);
   const bool is_server = o.role == Role::learner || o.role == Role::replay,
              is_client = o.role == Role::actor || o.role == Role::evaluator;
@@ -455,12 +490,12 @@ inline void validate(const ClusterOptions& o) {
           is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
   if (is_server) net::parse_address(o.listen, "listen");
   if (is_client) net::parse_address(o.connect, "connect");
-  require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
+  require(o.token_file.empty() || o.role != Role::all || has_http, "token_file", quoted(o.token_file),
           "nothing with " + role);
   require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
           "nothing with " + role);
   validate_shards(o.shards);
-  require(!o.insecure || is_server, "insecure", "true", "false with " + role);
+  require(!o.insecure || is_server || has_http, "insecure", "true", "false with " + role);
   require(!o.tls || is_client, "tls", "true", "false with " + role);
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
@@ -492,7 +527,14 @@ inline void Options::validate() const {
     require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
-    detail::validate(cluster);
+    require_between("evaluation_epsilon", evaluation_epsilon, 0.0, 1.0);
+    detail::validate(cluster, !monitor.http.empty());
+    if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
+    require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
+            "\"" + monitor.http + "\"", std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
+            "tensorboard", "\"" + monitor.tensorboard + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
     require(cluster.role == Role::all || !deterministic, "deterministic", "true",
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",
@@ -518,12 +560,13 @@ inline void Options::validate() const {
 
 /// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
 /// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`; an empty one counts as not set), on
-/// top of `defaults`. Of an option that is given twice on the command line the last one counts. Throws
+/// top of `defaults`; `program_options` are further ones of the program itself. Of an option that is given twice on the command line the last one counts. Throws
 /// InvalidArgument or another Error for anything that is not right; it names the option as it was given:
 /// `--batch-size`, `run.toml: line 3: batch-size` or `TROOP_BATCH_SIZE`.
-inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {},
+                                      const std::vector<ProgramOption>& program_options = {}) {
   Options options(defaults);
-  const detail::OptionTable table(options);
+  const detail::OptionTable table(options, program_options);
   CLI::App app("Ape-X: distributed prioritized experience replay");
   std::string program = argc > 0 ? argv[0] : "troop";
   app.name(program.substr(program.find_last_of('/') + 1));
@@ -589,9 +632,10 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
 
 /// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one
 /// line and exits with 2.
-inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {},
+                             const std::vector<ProgramOption>& program_options = {}) {
   try {
-    return parse_options_or_throw(argc, argv, defaults);
+    return parse_options_or_throw(argc, argv, defaults, program_options);
   } catch (const detail::HelpRequested& help) {
     std::cout << help.what();
     std::exit(0);
