@@ -19,7 +19,10 @@
 #include <troop/core/random.hpp>
 #include <troop/cuda/network.hpp>
 #include <troop/env/cart_pole.hpp>
+#include <troop/env/catch.hpp>
 #include <troop/nn/network.hpp>
+#include <troop/nn/network_file.hpp>
+#include <troop/replay/frame_storage.hpp>
 
 #include "temporary_directory.hpp"
 #include "testing.hpp"
@@ -29,6 +32,7 @@ using troop::apex::choose_device;
 using troop::apex::LearnerNetwork;
 using troop::cuda::Precision;
 using troop::env::CartPole;
+using troop::env::Catch;
 using troop::testing::error_of;
 
 namespace {
@@ -107,7 +111,7 @@ TEST_CASE("a deterministic run on a GPU gives the same parameters bit for bit") 
   CHECK(first.parameters == second.parameters);
 }
 
-TEST_CASE("an error of the GPU in the middle of training ends the run, and the file of before is as it was") {
+TEST_CASE("an error of the GPU in the middle of training ends the run, and the file of before is kept") {
   const troop::testing::TemporaryDirectory directory;
   auto options = on_gpu();
   options.output = directory.file("network.troop");
@@ -137,8 +141,12 @@ TEST_CASE("an error of the GPU in the middle of training ends the run, and the f
         }).starts_with("CUDA: cudaMalloc failed with code 2 (cudaErrorMemoryAllocation: out of memory); "));
   CHECK(troop::apex::run<CartPole>(options, kNetwork) == 1);
   simt::device_bytes = std::size_t{1} << 30;
-  CHECK(content(options.output) == before);
-  CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
+  // What the failed runs had learnt is saved, and what was there before has another name now.
+  CHECK(troop::nn::load_network(options.output).network == kNetwork.bind({4}, 2));
+  bool is_kept = false;
+  for (const auto& file : std::filesystem::directory_iterator(directory.path()))
+    is_kept |= content(file.path().string()) == before;
+  CHECK(is_kept);
 }
 
 TEST_CASE("a run on a GPU that diverges stops with a report") {
@@ -150,4 +158,28 @@ TEST_CASE("a run on a GPU that diverges stops with a report") {
   CAPTURE(error);
   CHECK(error.starts_with(
       "training has diverged: loss or gradient was not finite in 5 steps in a row, up to step "));
+}
+
+TEST_CASE("a run that keeps its frames on the GPU is the run that keeps them on the host, bit for bit") {
+  auto options = on_gpu();
+  options.deterministic = true;
+  options.target_return = 0.5;  // chance earns -0.3
+  const auto make = [](std::uint64_t) { return Catch({.rows = 6, .columns = 5, .scale = 1}); };
+  const auto network = troop::nn::parse_network("conv(8,3,1) relu dueling(16)");
+  const auto train = [&] { return troop::apex::train<Catch, troop::FrameStorage<>>(options, network, make); };
+  const auto on_host = train();
+  options.frames_on_gpu = true;
+  const auto allocations = simt::num_allocations();
+  const auto frames_on_gpu = train();
+  CHECK(simt::num_allocations() > allocations);
+  CHECK(on_host.solved);
+  CHECK(frames_on_gpu.learner_steps == on_host.learner_steps);
+  CHECK(frames_on_gpu.parameters == on_host.parameters);
+  const auto notes = [&](const auto& spec) {
+    return troop::apex::detail::notes<troop::FrameStorage<>>(options, spec);
+  };
+  const auto spec = make(0).spec();
+  CHECK(notes(spec).empty());
+  options.device = "cpu";
+  CHECK(notes(spec) == std::vector<std::string>{"--frames-on-gpu has no effect: the learner uses no GPU"});
 }

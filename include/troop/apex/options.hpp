@@ -97,6 +97,7 @@ struct Options {
   /// Of the learner; see Device. Actors and evaluations compute on the CPU.
   std::string device = cuda::is_built() ? "auto" : "cpu";
   cuda::Precision precision = cuda::Precision::tf32;  ///< of products on a GPU
+  bool frames_on_gpu = false;  ///< a replay of frames keeps them in the memory of the learner's GPU
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
@@ -263,6 +264,8 @@ class OptionTable {
         "precision", o.precision,
         {{"fp32", cuda::Precision::fp32}, {"tf32", cuda::Precision::tf32}, {"bf16", cuda::Precision::bf16}},
         "of products on a GPU");
+    flag("frames_on_gpu", o.frames_on_gpu,
+         "keep a replay's frames in the memory of the GPU that learns, as long as there is room");
   }
 
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }

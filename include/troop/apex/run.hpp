@@ -36,6 +36,8 @@
 #include <troop/core/file.hpp>
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_group.hpp>
+#include <troop/cuda/device_frame_storage.hpp>
+#include <troop/cuda/network.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
 #include <troop/net/actor_leases.hpp>
@@ -176,6 +178,10 @@ std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
                   static_cast<double>(usable_memory()) / 1e9);
     sentences.push_back("--capacity " + std::to_string(options.replay.capacity) + " takes up to " + text);
   }
+  if (options.frames_on_gpu && (std::same_as<Storage, ArrayStorage> || !device_of(options).gpu))
+    sentences.push_back(
+        std::string("--frames-on-gpu has no effect: ") +
+        (std::same_as<Storage, ArrayStorage> ? "the replay holds no frames" : "the learner uses no GPU"));
   if (threads < options.train.num_threads)
     sentences.push_back("--num-threads " + std::to_string(options.train.num_threads) + ": this machine has " +
                         std::to_string(threads) + " cores, so " + std::to_string(threads) + " are used");
@@ -472,6 +478,15 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   if (!options.quiet && !monitor.address().empty())
     std::printf("status page at http://%s\n", monitor.address().c_str());
   if (options.cluster.shards.empty()) {
+    if constexpr (cuda::is_built() && !std::same_as<Storage, ArrayStorage>) {
+      if (const auto gpu = detail::device_of(options).gpu; gpu && options.frames_on_gpu) {
+        using OnGpu = cuda::DeviceFrameStorage;
+        detail::LocalReplay<OnGpu> replay(options.replay, layout, {.storage = {.device = gpu->device}});
+        agent::LocalSink sink(replay, limiter);
+        return detail::train_from<Environment, OnGpu>(replay, limiter, &sink, options, target, network, make,
+                                                      signal, start, monitor);
+      }
+    }
     detail::LocalReplay<Storage> replay(options.replay, layout);
     agent::LocalSink sink(replay, limiter);
     return detail::train_from<Environment, Storage>(replay, limiter, &sink, options, target, network, make,
