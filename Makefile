@@ -12,9 +12,9 @@ configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 build = @cmake --build --preset $(PRESET)
 # GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
+sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run run-catch run-atari test fuzz atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test test-cuda fuzz atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
@@ -29,7 +29,7 @@ help:
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
-	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
+	@echo 'make install         install headers, CMake package and the program troop: PREFIX=/usr/local'
 	@echo 'make clean           remove build/'
 
 build:
@@ -56,7 +56,16 @@ test:
 	@[ -n "$$TROOP_NO_BOOTSTRAP" ] || cmake --build --preset $(PRESET) --target atari_deps || \
 	  echo 'The tests of Gymnasium and Atari will be skipped.'
 	$(build)
+	@[ "$(PRESET)" != release ] || $(MAKE) --no-print-directory test-cuda
 	@$(launcher) ctest --preset $(PRESET)
+
+# The CUDA learner, where the toolkit and cuDNN are: compiled for one architecture, in a build directory of its own, for
+# the release build looks for neither. What needs a GPU is skipped without one.
+nvcc = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc)
+test-cuda:
+	@if [ -z "$(nvcc)" ]; then :; \
+	elif cmake --preset cuda --log-level=WARNING >/dev/null; then cmake --build --preset cuda && ctest --preset cuda; \
+	else echo 'The CUDA learner is not compiled.'; fi
 
 fuzz: PRESET = fuzz
 fuzz:
@@ -98,7 +107,9 @@ install: PREFIX ?= /usr/local
 install:
 	$(bootstrap) run
 	$(configure)
+	$(build) --target troop_tool
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
+	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component tools
 
 clean:
 	@rm -rf build
