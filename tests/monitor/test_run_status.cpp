@@ -197,6 +197,18 @@ TEST_CASE("an evaluation is in JSON, metrics and the curve of the terminal") {
         std::string::npos);
 }
 
+TEST_CASE("the time to the target is that of the rise so far, and unknown without one") {
+  Run run;
+  run.advance(2.0, 1000);
+  CHECK(run.has(R"("seconds_to_target":null,)"));
+  for (int i = 1; i <= 10; ++i) run.status.evaluated({.seconds = 10.0 * i, .mean = 25.0 * i});
+  run.advance(98.0, 1000);  // at 100 s a return of 250, which rises by 2.5 a second to 475
+  CHECK(run.has(R"("seconds_to_target":90,)"));
+  CHECK(run.status.summary().find("target 475.0 in about 90 s") != std::string::npos);
+  for (int i = 11; i <= 30; ++i) run.status.evaluated({.seconds = 10.0 * i, .mean = 100.0 - i});
+  CHECK(run.has(R"("seconds_to_target":null,)"));
+}
+
 TEST_CASE("checkpoints and a cluster are shown where there are any") {
   Run run;
   run.advance(2.0, 1000);

@@ -132,6 +132,9 @@ class RunMonitor {
   /// Where the page is; empty without one.
   std::string address() const { return http_ ? net::to_string(http_->address()) : std::string(); }
 
+  /// The run in some lines.
+  std::string summary() const { return status_.summary(); }
+
   /// Takes the report of an actor elsewhere as it came over the wire. Called by the net::Server's thread.
   void take_report(std::span<const std::byte> bytes) {
     actors_.report(from_bytes<monitor::ActorReport>(bytes, {.max_bytes = net::kMaxControlBytes}));

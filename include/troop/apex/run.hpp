@@ -365,7 +365,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
           sample.environment_steps = report().environment_steps;
         },
         [&] { return replay.priority_histogram(); });
-    if (progress.is_due(seconds_since(start))) progress.print(report());
+    if (progress.is_due(seconds_since(start))) progress.print(report(), monitor.summary());
   };
   const auto play = [&] {
     const agent::EvaluationResult played = evaluator.evaluate(1, [&] {
@@ -438,7 +438,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   version = 0;
   if (result.parameters.empty()) parameters.fetch(version, result.parameters);
   const ProgressReport last = report();
-  progress.print(last);
+  progress.print(last, monitor.summary());
   progress.finish();
   result.seconds = last.seconds;
   result.environment_steps = last.environment_steps;

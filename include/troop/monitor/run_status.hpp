@@ -192,10 +192,11 @@ class RunStatus {
     line(text, "%s, %s, seed %llu, %s", facts_.environment.c_str(), facts_.role.c_str(), number(facts_.seed),
          is_solved_ ? "solved" : duration_text(now_.seconds).c_str());
     if (last_evaluation_) {
-      line(text, "return       %s +- %s of %llu greedy episodes at %s learner steps%s   %s",
+      line(text, "return       %s +- %s of %llu greedy episodes at %s learner steps%s%s   %s",
            short_text(last_evaluation_->mean).c_str(), short_text(last_evaluation_->deviation).c_str(),
            number(last_evaluation_->episodes), count_text(last_evaluation_->learner_steps).c_str(),
            std::isnan(facts_.target_return) ? "" : (", target " + short_text(facts_.target_return)).c_str(),
+           std::isnan(seconds_to_target()) ? "" : (" in about " + duration_text(seconds_to_target())).c_str(),
            sparkline().c_str());
     } else {
       line(text, "return       no evaluation yet");
@@ -401,6 +402,27 @@ class RunStatus {
         std::count_if(rows_.begin(), rows_.end(), [](const auto& row) { return row.is_lost; }));
   }
 
+  /// Seconds until the greedy return is at its target, if it goes on as in the newer half of its history by
+  /// least squares; NaN when it does not rise, or when there is no target ahead.
+  double seconds_to_target() const {
+    const std::size_t begin = evaluations_.size() / 2, count = evaluations_.size() - begin;
+    if (count < 3 || is_solved_) return std::nan("");
+    double mean_time = 0.0, mean_return = 0.0, covariance = 0.0, variance = 0.0;
+    for (std::size_t i = begin; i < evaluations_.size(); ++i) {
+      mean_time += evaluations_[i].seconds / static_cast<double>(count);
+      mean_return += evaluations_[i].mean / static_cast<double>(count);
+    }
+    for (std::size_t i = begin; i < evaluations_.size(); ++i) {
+      const double time = evaluations_[i].seconds - mean_time;
+      covariance += time * (evaluations_[i].mean - mean_return);
+      variance += time * time;
+    }
+    const double slope = covariance / variance;
+    if (!(slope > 0.0)) return std::nan("");
+    const double seconds = mean_time + (facts_.target_return - mean_return) / slope - now_.seconds;
+    return seconds > 0.0 ? seconds : std::nan("");
+  }
+
   /// Every second point goes when there are too many; the newest one stays.
   template <class T>
   static void add_to(std::vector<T>& history, const T& point) {
@@ -498,6 +520,7 @@ class RunStatus {
     json.member("environment", facts_.environment).member("role", facts_.role).member("seed", facts_.seed);
     json.member("seconds", now_.seconds, 7).member("solved", is_solved_);
     json.member("target_return", facts_.target_return);
+    json.member("seconds_to_target", seconds_to_target(), 3);
     json.member("environment_steps", now_.environment_steps).member("steps_per_second", rates_.steps, 5);
     json.key("epsilon")
         .begin_array()

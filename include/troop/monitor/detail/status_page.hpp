@@ -54,7 +54,8 @@ dt { font-size: 0.85rem; }
 dd { margin: 0; }
 #figures dd:first-of-type { font-size: 1.35rem; }
 #figures dd:last-of-type { font-size: 0.85rem; color: var(--faint); min-height: 1.2em; }
-.facts { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 1rem; margin: 0; }
+.facts { display: grid; grid-template-columns: 1fr fit-content(70%); gap: 0.1rem 1rem; margin: 0; }
+.facts dt { overflow-wrap: normal; }
 .facts dd { text-align: right; }
 fieldset { border: 0; margin: 0; padding: 0; display: flex; gap: 0 1rem; flex-wrap: wrap; }
 label { white-space: nowrap; }
@@ -123,8 +124,8 @@ footer { margin-top: 1.5rem; font-size: 0.85rem; }
     </div>
   </section>
   <div class="columns">
-    <section class="panel"><h2>Environment steps per second</h2><div class="chart" id="steps"></div></section>
-    <section class="panel"><h2>Learner steps per second</h2><div class="chart" id="updates"></div></section>
+    <section class="panel"><h2>Environment steps/s</h2><div class="chart" id="steps"></div></section>
+    <section class="panel"><h2>Learner steps/s</h2><div class="chart" id="updates"></div></section>
     <section class="panel"><h2>Loss</h2><div class="chart" id="loss"></div></section>
     <section class="panel"><h2>Policy lag, in versions</h2>
       <div class="chart" id="lag"></div></section>
@@ -566,7 +567,8 @@ function showLink() {
 
 function showFigures(status) {
   const { run: r, learner, replay } = status, played = r.evaluation;
-  const target = isNumber(r.target_return) ? "target " + figure(r.target_return) : "no target";
+  const time = isNumber(r.seconds_to_target) ? " in about " + duration(r.seconds_to_target) : "";
+  const target = isNumber(r.target_return) ? "target " + figure(r.target_return) + time : "no target";
   const entries = [
     ["Greedy return", played ? figure(played.mean) : "\u2013",
      played ? "\u00b1 " + figure(played.deviation) + ", " + target : "no evaluation yet"],
