@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -62,6 +64,14 @@ struct LearnerStatistics {
   double loss = 0.0;
   double gradient_norm = 0.0;
   double mean_q = 0.0;
+};
+
+/// What a checkpoint keeps of a learner, beside its network.
+struct LearnerState {
+  std::uint64_t steps = 0, skipped_steps = 0;
+  Random::State random{1, 0, 0, 0};  ///< of the sampling
+
+  friend bool operator==(const LearnerState&, const LearnerState&) = default;
 };
 
 /// Drinks from a replay through a rate limiter and trains a network by double Q-learning with n-step returns
@@ -136,6 +146,26 @@ class Learner {
 
   std::uint64_t steps() const noexcept { return steps_.load(std::memory_order_relaxed); }
 
+  /// Calls `f()` after each step, in the training thread: the moment at which network and steps go together, for a
+  /// checkpoint. To be set while no step is being made.
+  void after_each_step(std::function<void()> f) { after_step_ = std::move(f); }
+
+  /// May be called by the training thread, `after_each_step`'s function included, or while nobody makes steps.
+  LearnerState state() const {
+    const std::lock_guard lock(state_mutex_);
+    return {steps(), skipped_.load(std::memory_order_relaxed), random_state_};
+  }
+
+  /// Goes on from a state: step counts, schedules, the stream of the sampling. The network is restored by itself.
+  /// While nobody makes steps.
+  void restore(const LearnerState& state) {
+    random_.set_state(state.random);
+    random_state_ = state.random;
+    steps_.store(state.steps, std::memory_order_relaxed);
+    skipped_.store(state.skipped_steps, std::memory_order_relaxed);
+    sampled_ = state.steps;
+  }
+
   LearnerStatistics statistics() const noexcept {
     return {steps(), skipped_.load(std::memory_order_relaxed), loss_.load(std::memory_order_relaxed),
             gradient_norm_.load(std::memory_order_relaxed), mean_q_.load(std::memory_order_relaxed)};
@@ -173,6 +203,8 @@ class Learner {
       replay_.sample(options_.batch_size, options, random_, work.batch);
     }
     sampled_ += outcome == Outcome::ok;
+    const std::lock_guard lock(state_mutex_);
+    random_state_ = random_.state();
     return outcome;
   }
 
@@ -225,6 +257,7 @@ class Learner {
     if (step % options_.target_interval == 0) network_.sync_target();
     if (step % options_.publish_interval == 0) parameters_.publish(network_.parameters());
     if (step % options_.trim_interval == 0) replay_.trim();
+    if (after_step_) after_step_();
   }
 
   /// A replay whose storage keeps observations elsewhere says itself what its records mean.
@@ -247,7 +280,10 @@ class Learner {
   Replay& replay_;
   RateLimiter& limiter_;
   Parameters& parameters_;
+  mutable std::mutex state_mutex_;  // of random_state_
   Random random_;
+  Random::State random_state_ = random_.state();  // as it is after the last batch that was sampled
+  std::function<void()> after_step_;
   Work work_;
   std::uint64_t sampled_ = 0;  // batches to be trained on, by whichever thread samples
   std::uint64_t skipped_in_a_row_ = 0;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <list>
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include <troop/core/clock.hpp>
+#include <troop/core/commit_line.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/record.hpp>
 #include <troop/core/view.hpp>
@@ -146,6 +148,12 @@ struct Services {
   /// returns. What it throws closes the connection; InvalidArgument and LayoutMismatch tell the client not to
   /// try again.
   std::function<Outcome(const BatchView& records, std::span<const float> priorities)> insert = {};
+  /// The same for a log: takes the place of `insert`, and is told the client and its number of the batch as well.
+  std::function<Outcome(const BatchView& records, std::span<const float> priorities, const Session& batch)>
+      insert_from = {};
+  /// A batch is acknowledged when the newest ticket that there was after its insertion is reached; null: when it was
+  /// inserted. A client that was told less than is known of it sends the rest again, as after any lost reply.
+  CommitLine* commits = nullptr;
   /// Sends these to clients that ask.
   ParameterServer* parameters = nullptr;
   /// Gives clients places on the ladder of exploration rates.
@@ -205,10 +213,15 @@ class Server {
         if (!is_told_.exchange(true)) detail::asio::post(io_, [this] { send_new_parameters(); });
       });
     }
+    if (services_.commits != nullptr) {
+      commit_listener_ = services_.commits->listen([this] {
+        if (!has_committed_.exchange(true)) detail::asio::post(io_, [this] { acknowledge_committed(); });
+      });
+    }
     try {
       thread_ = std::thread([this] { io_.run(); });
     } catch (...) {
-      if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+      forget_listeners();
       throw;
     }
   }
@@ -260,7 +273,7 @@ class Server {
   void stop(Deadline deadline = Deadline::after(std::chrono::seconds(1)),
             Farewell farewell = Farewell::stopping) {
     if (!thread_.joinable()) return;
-    if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+    forget_listeners();
     detail::asio::post(io_, [this, deadline, farewell] {
       stopping_ = true;
       error_code ignored;
@@ -307,7 +320,9 @@ class Server {
   static constexpr std::uint64_t kConnected = UINT64_MAX;
 
   struct Known {
-    std::uint64_t last = 0;                       // changed under the lock
+    std::uint64_t last = 0;  // changed under the lock
+    /// Tickets and numbers of batches that were applied and not committed; only the server's thread looks.
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> uncommitted;
     std::atomic<std::uint64_t> left{kConnected};  // the how manyeth connection to end was its last
     Connection* connection = nullptr;             // at present; only the server's thread looks
   };
@@ -338,6 +353,7 @@ class Server {
 
     std::vector<std::byte> out;                  // frames to be written
     std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
+    std::uint64_t acknowledged = 0;              // the last number that the client was told
     bool acknowledge = false, heartbeat = false, is_writing = false;
     detail::Event wake, pause;  // wake: there is something to write; pause: before trying an insert again
     Clock::time_point last_write;
@@ -353,6 +369,13 @@ class Server {
   using ConnectionPointer = std::shared_ptr<Connection>;
 
   // Set-up.
+
+  void forget_listeners() {
+    if (services_.parameters != nullptr) services_.parameters->forget(listener_);
+    if (services_.commits != nullptr) services_.commits->forget(commit_listener_);
+  }
+
+  bool takes_items() const noexcept { return services_.insert || services_.insert_from; }
 
   void restore(std::span<const Session> sessions) {
     if (sessions.size() > options_.max_sessions) sessions = sessions.last(options_.max_sessions);
@@ -480,6 +503,7 @@ class Server {
       connection.deadline = std::min(connection.deadline, latest);
       return;
     }
+    connection.acknowledge = connection.acknowledge || services_.commits != nullptr;
     append_acknowledgement(connection);
     if (farewell == Farewell::finished && connection.phase == Phase::open) {
       count_refusal(RefusalCode::finished);
@@ -724,16 +748,15 @@ class Server {
       }
     }
     // Who sends no layout sends no items; who sends one to a server that takes none finds out when he inserts.
-    const std::string difference = c.hello.layout.empty() || !services_.insert
-                                       ? std::string()
-                                       : layout_difference(c.hello.layout, layout_);
+    const std::string difference =
+        c.hello.layout.empty() || !takes_items() ? std::string() : layout_difference(c.hello.layout, layout_);
     if (!difference.empty()) {
       refuse(c, RefusalCode::layout, false, difference);
       return Progress::done;
     }
     const std::uint64_t lost = attach(c);
     Welcome welcome{.run = options_.run,
-                    .last = c.session->second.last,
+                    .last = committed(c.session->second),
                     .lost = lost,
                     .window = options_.window,
                     .heartbeat_ms = static_cast<std::uint32_t>(
@@ -741,6 +764,7 @@ class Server {
                     .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes),
                     .features = c.hello.features & (services_.report ? kFeatures : kFeatures & ~kReports)};
     c.in.set_features(welcome.features);
+    c.acknowledged = welcome.last;
     welcome.proof = server_proof(options_.token, c.hello_payload, c.challenge_payload, welcome);
     append_message(welcome, c.out);
     c.wake.notify();
@@ -833,7 +857,7 @@ class Server {
   }
 
   Progress on_insert(Connection& c, std::span<const std::byte> payload) {
-    if (!services_.insert) return refuse_service(c, "this server takes no items");
+    if (!takes_items()) return refuse_service(c, "this server takes no items");
     if (!c.sends_items) return refuse_service(c, "items from a client that has told no record layout");
     const InsertView batch = read_insert(payload, layout_);
     Known& known = c.session->second;
@@ -859,6 +883,8 @@ class Server {
     }
     if (c.phase == Phase::ending) return Progress::done;  // refused in `apply`
     known.last = batch.sequence;
+    if (services_.commits != nullptr)
+      known.uncommitted.emplace_back(services_.commits->issued(), batch.sequence);
     c.acknowledge = true;
     counters_.batches.add(1);
     counters_.items.add(batch.records.size());
@@ -968,6 +994,8 @@ class Server {
 
   Outcome apply(Connection& c, const InsertView& batch) {
     try {
+      if (services_.insert_from)
+        return services_.insert_from(batch.records, batch.priorities, {c.session->first, batch.sequence});
       return services_.insert(batch.records, batch.priorities);
     } catch (const InvalidArgument& error) {
       refuse(c, RefusalCode::rejected, false, error.what());
@@ -1010,10 +1038,29 @@ class Server {
     if (c.acknowledge && !c.is_writing) c.wake.notify();
   }
 
-  static void append_acknowledgement(Connection& c) {
+  /// The number up to which a client's batches were applied and, where there is a log, are in it for good.
+  std::uint64_t committed(Known& known) const {
+    auto& waiting = known.uncommitted;
+    while (!waiting.empty() && waiting.front().first <= services_.commits->reached()) waiting.pop_front();
+    return waiting.empty() ? known.last : waiting.front().second - 1;
+  }
+
+  void append_acknowledgement(Connection& c) const {
     if (!c.acknowledge || !c.has_session) return;
     c.acknowledge = false;
-    append_message(Acknowledge{c.session->second.last}, c.out);
+    const std::uint64_t number = committed(c.session->second);
+    if (services_.commits != nullptr && number == c.acknowledged) return;  // as soon as more is committed
+    c.acknowledged = number;
+    append_message(Acknowledge{number}, c.out);
+  }
+
+  void acknowledge_committed() {
+    has_committed_ = false;
+    for (const auto& connection : connections_) {
+      if (!connection->has_session || connection->session->second.uncommitted.empty()) continue;
+      connection->acknowledge = true;
+      acknowledge_soon(*connection);
+    }
   }
 
   awaitable<void> write(ConnectionPointer connection) {
@@ -1151,8 +1198,9 @@ class Server {
 
   Counters counters_;
   std::atomic<double> mean_policy_lag_{0.0};
-  std::atomic<bool> is_told_{false};  // of new parameters; it will look at them
-  std::uint64_t listener_ = 0;
+  std::atomic<bool> is_told_{false};        // of new parameters; it will look at them
+  std::atomic<bool> has_committed_{false};  // more; it will look at it
+  std::uint64_t listener_ = 0, commit_listener_ = 0;
   std::thread thread_;
 };
 

@@ -193,6 +193,36 @@ class SnapshotAccess<PrioritizedReplay<Record, Storage, Sampler, Remover>> {
     replay.sampler_.set(items.slots, items.values);
   }
 
+  /// The replay, where the oldest item goes first, is empty and the next item gets this key.
+  static void continue_at(Replay& replay, Key key) requires(kRing) {
+    Objects evicted;
+    const std::lock_guard lock(replay.mutex_);
+    replay.evict_all(evicted);
+    replay.slots_.restore(key, key);
+  }
+
+  /// The values, as the sampler keeps them, of the items from `first` on; those that are gone have 0.
+  static void read_values(const Replay& replay, Key first, std::span<float> values) requires(kRing) {
+    const std::lock_guard lock(replay.mutex_);
+    const Key oldest = replay.slots_.oldest_key(), next = replay.slots_.next_key();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Key key = first + i;
+      values[i] = key >= oldest && key < next ? replay.sampler_.value(replay.slots_.slot_of(key)) : 0.0f;
+    }
+  }
+
+  /// Gives the items from `first` on such values; what is said of items that are gone is passed over.
+  static void write_values(Replay& replay, Key first, std::span<const float> values) requires(kRing) {
+    const std::lock_guard lock(replay.mutex_);
+    const Key oldest = replay.slots_.oldest_key(), next = replay.slots_.next_key();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Key key = first + i;
+      if (key < oldest || key >= next) continue;
+      const std::size_t slot = replay.slots_.slot_of(key);
+      replay.sampler_.set(std::span(&slot, 1), values.subspan(i, 1));
+    }
+  }
+
   static void finish(Replay& replay, const SnapshotState& state) {
     Objects evicted;
     const std::lock_guard lock(replay.mutex_);
