@@ -14,13 +14,15 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test fuzz chaos atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test test-cuda fuzz chaos atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
+	@echo 'make run-catch       the same for Catch, a small task of pixels'
+	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
-	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
 	@echo 'make chaos           a cluster under faults: MINUTES=10 SEED=7; needs root, for network namespaces'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
@@ -28,7 +30,7 @@ help:
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
-	@echo 'make install         install headers, CMake package and the tool troop: PREFIX=/usr/local'
+	@echo 'make install         install headers, CMake package and the program troop: PREFIX=/usr/local'
 	@echo 'make clean           remove build/'
 
 build:
@@ -36,11 +38,17 @@ build:
 	$(configure)
 	$(build) --target examples
 
-run:
+run: EXAMPLE = cart_pole
+run-catch: EXAMPLE = catch
+run run-catch:
 	$(bootstrap) run
 	$(configure)
-	$(build) --target cart_pole
-	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(build) --target $(EXAMPLE)
+	@$(launcher) build/$(PRESET)/examples/$(EXAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+run-atari: atari-deps
+	$(build) --target atari
+	@$(launcher) build/$(PRESET)/examples/atari $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Without a package index all but the tests of Gymnasium and Atari can be run, and those say that they were skipped.
 test:
@@ -49,7 +57,16 @@ test:
 	@[ -n "$$TROOP_NO_BOOTSTRAP" ] || cmake --build --preset $(PRESET) --target atari_deps || \
 	  echo 'The tests of Gymnasium and Atari will be skipped.'
 	$(build)
+	@[ "$(PRESET)" != release ] || $(MAKE) --no-print-directory test-cuda
 	@$(launcher) ctest --preset $(PRESET)
+
+# The CUDA learner, where the toolkit and cuDNN are: compiled for one architecture, in a build directory of its own, for
+# the release build looks for neither. What needs a GPU is skipped without one.
+nvcc = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc)
+test-cuda:
+	@if [ -z "$(nvcc)" ]; then :; \
+	elif cmake --preset cuda --log-level=WARNING >/dev/null; then cmake --build --preset cuda && ctest --preset cuda; \
+	else echo 'The CUDA learner is not compiled.'; fi
 
 fuzz: PRESET = fuzz
 fuzz:

@@ -1,61 +1,60 @@
-// `troop inspect RUN_DIR`: what is in a run directory, and whether its files are whole.
-#include <cstdio>
+/// troop: looks at runs, from a terminal.
+#include <exception>
+#include <iostream>
 #include <string>
-
-#include <CLI/CLI.hpp>
+#include <string_view>
 
 #include <troop/core/error.hpp>
-#include <troop/durability/checkpoint.hpp>
-#include <troop/durability/inspect.hpp>
-#include <troop/durability/npz.hpp>
-#include <troop/nn/network.hpp>
 #include <troop/version.hpp>
+
+#include "commands.hpp"
 
 namespace {
 
-/// Writes the weights of the newest checkpoint that is whole.
-void export_weights(const std::string& run, const std::string& file) {
-  const troop::durability::ObjectStore store(run, troop::durability::StoreKind::disk);
-  const auto found = troop::durability::read_newest_checkpoint(
-      store, [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); });
-  if (!found) throw troop::FileError(run, "holds no checkpoint");
-  troop::durability::save_npz(file, troop::nn::parse_network(found->checkpoint.info.network),
-                              found->checkpoint.online);
-  std::printf("wrote the weights of %s to %s\n", found->name.c_str(), file.c_str());
+struct Command {
+  std::string_view name, what;
+  int (*run)(int argc, const char* const* argv);
+};
+
+constexpr Command kCommands[] = {
+    {"inspect", "what is in a run directory, and whether its files are whole", troop::tools::inspect},
+    {"status", "how a run goes, by its --http address", troop::tools::status},
+    {"top", "the actors of a run, by its --http address", troop::tools::top},
+    {"password", "what opens a status page beyond loopback", troop::tools::password},
+};
+
+void print_help(std::ostream& out) {
+  out << "usage: troop COMMAND ...\n\n";
+  for (const Command& command : kCommands)
+    out << "  " << command.name << std::string(12 - command.name.size(), ' ') << command.what << "\n";
+  out << "\ntroop COMMAND --help tells more; troop --version says which this is.\n";
+}
+
+int run(const Command& command, int argc, const char* const* argv) {
+  try {
+    return command.run(argc, argv);
+  } catch (const troop::InvalidArgument& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 1;
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("troop's tool for run directories");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::to_string(troop::kVersion.major) + "." +
-                                        std::to_string(troop::kVersion.minor) + "." +
-                                        std::to_string(troop::kVersion.patch));
-  std::string path, weights;
-  bool verify = false;
-  CLI::App* const inspect =
-      app.add_subcommand("inspect", "say what is in a run directory, which may be in use");
-  inspect->add_option("RUN_DIR", path, "the directory that --run-dir named")->required();
-  inspect->add_flag("--verify", verify, "read and check every byte");
-  inspect->add_option("--npz", weights, "write the newest checkpoint's weights for NumPy and PyTorch")
-      ->type_name("FILE");
-  inspect->footer(
-      "ends with 0 when nothing is wrong, 1 when a file is faulty, 2 when there is no run to look at");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  for (const Command& command : kCommands) {
+    if (word == command.name) return run(command, argc - 1, argv + 1);
   }
-  try {
-    const troop::durability::RunInspection run = troop::durability::inspect_run(path, verify);
-    std::fputs(to_string(run).c_str(), stdout);
-    if (run.files.empty()) throw troop::FileError(path, "holds no run");
-    if (!weights.empty()) export_weights(path, weights);
-    return run.faults() == 0 ? 0 : 1;
-  } catch (const troop::Error& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
+  if (word == "--version") {
+    const troop::Version& v = troop::kVersion;
+    std::cout << v.major << "." << v.minor << "." << v.patch << "\n";
+    return 0;
   }
+  const bool is_asked = word == "--help" || word == "-h";
+  print_help(is_asked ? std::cout : std::cerr);
+  return is_asked ? 0 : 2;
 }

@@ -186,6 +186,36 @@ TEST_CASE("an empty value does not swallow the next word") {
   CHECK(error_of({""}) == "unknown option \"\" (--help lists all)");
 }
 
+TEST_CASE("a program adds options of its own, which are read, refused and listed as all others are") {
+  std::string game = "pong";
+  std::size_t noops = 30;
+  double sticky = 0.0;
+  bool clip = true;
+  const auto read = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), "atari");
+    return troop::apex::parse_options_or_throw(static_cast<int>(words.size()), words.data(), {},
+                                               {{"game", &game, "the game", "NAME"},
+                                                {"max_noops", &noops, "at the start"},
+                                                {"sticky", &sticky, "a probability"},
+                                                {"clip_rewards", &clip, "to [-1, 1]"}});
+  };
+  const Options options = read(
+      {"--game", "breakout", "--max-noops=7", "--sticky", "0.25", "--clip-rewards=false", "--seed", "3"});
+  CHECK(options.seed == 3);
+  CHECK(game == "breakout");
+  CHECK(noops == 7);
+  CHECK(sticky == 0.25);
+  CHECK_FALSE(clip);
+  const Variable variable("TROOP_GAME", "qbert");
+  read({});
+  CHECK(game == "qbert");
+  CHECK_THROWS_WITH_AS(read({"--gome", "x"}),
+                       "unknown option --gome; did you mean --game? (--help lists all)", troop::Error);
+  CHECK_THROWS_WITH_AS(read({"--max-noops", "-1"}),
+                       "--max-noops: \"-1\" is not allowed; expected a whole number from 0 to 2^64 - 1",
+                       troop::InvalidArgument);
+}
+
 TEST_CASE("help lists every option with its default") {
   try {
     parse({"--help"});
@@ -253,6 +283,22 @@ TEST_CASE("a run is kept by who has something to keep") {
   CHECK(error_of({"--keep-checkpoints", "0"}).starts_with("--keep-checkpoints: 0 is not allowed"));
   CHECK(error_of({"--run-dir", "r", "--evaluate", "r"}) ==
         "--run-dir: \"r\" is not allowed; expected nothing with --evaluate");
+}
+
+TEST_CASE("pages and event files are options of those roles that have something to show") {
+  const char* const nothing = " is not allowed; expected nothing with --role ";
+  CHECK(error_of({"--http", "127.0.0.1:0", "--tensorboard", "runs"}) == "no error");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--http", "127.0.0.1:0"}) == "no error");
+  CHECK(error_of({"--http", "nowhere"}) ==
+        "--http: \"nowhere\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
+  CHECK(error_of({"--role", "evaluator", "--connect", "b:1", "--http", "a:1"}) ==
+        std::string("--http: \"a:1\"") + nothing + "evaluator");
+  CHECK(error_of({"--role", "replay", "--listen", "b:1", "--http", "a:1"}) ==
+        std::string("--http: \"a:1\"") + nothing + "replay");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--tensorboard", "runs"}) ==
+        std::string("--tensorboard: \"runs\"") + nothing + "actor");
+  CHECK(parse({"--http", "0.0.0.0:1", "--token-file", "t"}).cluster.token_file == "t");
+  CHECK(parse({"--http", "0.0.0.0:1", "--insecure"}).cluster.insecure);
 }
 
 TEST_CASE("the shards of a replay are told to the learner alone") {

@@ -1,6 +1,9 @@
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -26,6 +29,44 @@ struct Stream {
     CHECK(got == result.size());
     return result;
   }
+};
+
+/// A stream that is one, with what is shown on it.
+struct Terminal {
+  Terminal() {
+    if (screen < 0 || grantpt(screen) != 0 || unlockpt(screen) != 0) return;
+    stream = std::fopen(ptsname(screen), "w");
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal() {
+    if (stream != nullptr) std::fclose(stream);
+    if (screen >= 0) close(screen);
+  }
+
+  bool is_there() const {
+    if (stream == nullptr) MESSAGE("not tried: there is no pseudo-terminal here (is /dev/pts mounted?)");
+    return stream != nullptr;
+  }
+  void resize(unsigned short rows, unsigned short columns) const {
+    const winsize size{rows, columns, 0, 0};
+    CHECK(ioctl(screen, TIOCSWINSZ, &size) == 0);
+  }
+  /// So many bytes; a terminal may hand them over in parts.
+  std::string read(std::size_t count) const {
+    std::string shown(count, '\0');
+    for (std::size_t have = 0; have < count;) {
+      pollfd more{screen, POLLIN, 0};
+      REQUIRE(poll(&more, 1, 10'000) == 1);
+      const ssize_t got = ::read(screen, shown.data() + have, count - have);
+      REQUIRE(got > 0);
+      have += static_cast<std::size_t>(got);
+    }
+    return shown;
+  }
+
+  int screen = posix_openpt(O_RDWR | O_NOCTTY);
+  std::FILE* stream = nullptr;
 };
 
 ProgressReport report() {
@@ -115,36 +156,36 @@ TEST_CASE("quiet prints nothing") {
 }
 
 TEST_CASE("on a terminal the live line is written over, and ended when the run ends by an exception") {
-  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  if (terminal < 0) {
-    MESSAGE("not tried: there is no pseudo-terminal here (is /dev/pts mounted?)");
-    return;
-  }
-  REQUIRE(grantpt(terminal) == 0);
-  REQUIRE(unlockpt(terminal) == 0);
-  std::FILE* const stream = std::fopen(ptsname(terminal), "w");
-  REQUIRE(stream != nullptr);
+  const Terminal terminal;
+  if (!terminal.is_there()) return;
   try {
-    Progress progress(false, stream);
+    Progress progress(false, terminal.stream);
     progress.print(report());
     progress.print(report());
     throw 1;
   } catch (int) {
   }
   const std::string line =
-      "\r  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K";
-  const std::string again = "\r  2.0s  0 steps/s  0 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K";
+      "\r  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K\033[J";
+  const std::string again =
+      "\r  2.0s  0 steps/s  0 updates/s  replay 25%  eps 0.0007-0.40  return -\033[K\033[J";
   const std::string expected = line + again + "\r\n";
-  std::string shown;
-  while (shown.size() < expected.size()) {  // a terminal may hand it over in parts
-    char part[512];
-    const ssize_t got = read(terminal, part, sizeof part);
-    REQUIRE(got > 0);
-    shown.append(part, static_cast<std::size_t>(got));
-  }
-  CHECK(shown == expected);
-  std::fclose(stream);
-  close(terminal);
+  CHECK(terminal.read(expected.size()) == expected);
+}
+
+TEST_CASE("on a terminal further lines are cut to its width, and all are written over") {
+  const Terminal terminal;
+  if (!terminal.is_there()) return;
+  terminal.resize(3, 11);
+  std::string bars;
+  for (int i = 0; i < 20; ++i) bars += "\u2588";
+  Progress progress(false, terminal.stream);
+  progress.print(report(), "one\ntwo\n" + bars + "\n");  // two rows are left of four lines
+  std::string expected = "\r" + bars.substr(0, 30) + "\033[K\r\n  2.0s  15\033[K\033[J";
+  CHECK(terminal.read(expected.size()) == expected);
+  progress.print(report(), "one\n");
+  expected = "\r\033[1Aone\033[K\r\n  2.0s  0 \033[K\033[J";
+  CHECK(terminal.read(expected.size()) == expected);
 }
 
 TEST_CASE("a line fits into 80 columns") {

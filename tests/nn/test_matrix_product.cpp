@@ -64,6 +64,26 @@ TEST_CASE("products agree with three loops in double, for all sizes, strides and
   }
 }
 
+TEST_CASE("a product with packed strips is the product with the transpose, bit for bit") {
+  troop::Random random(11, "products");  // seed 11
+  for (const std::size_t columns : {1, 3, 4, 16, 18, 32, 50, 64, 103, 600})
+    for (const std::size_t depth : {1, 16, 17, 64, 65, 128, 300}) {
+      CAPTURE(columns);
+      CAPTURE(depth);
+      const Owned a(13, depth, depth, random), b(columns, depth, depth + 3, random),
+          bias(1, columns, columns, random);
+      Owned flipped(depth, columns, columns, random);
+      for (std::size_t k = 0; k < depth; ++k)
+        for (std::size_t j = 0; j < columns; ++j) flipped.view.row(k)[j] = b.view.row(j)[k];
+      Owned expected(13, columns, columns, random), c(13, columns, columns, random);
+      multiply(plain(a.view.as_const()), flipped.view.as_const(), {bias.values.data(), 0}, expected.view);
+      std::vector<float> strips(columns * depth);
+      pack_strips(b.view.as_const(), strips.data());
+      multiply(plain(a.view.as_const()), {strips.data(), depth}, {bias.values.data(), 0}, c.view);
+      CHECK(c.values == expected.values);
+    }
+}
+
 TEST_CASE("dot products agree with three loops in double") {
   troop::Random random(10, "products");  // seed 10
   for (const std::size_t columns : {1, 2, 3})

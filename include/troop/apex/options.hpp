@@ -21,6 +21,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -91,6 +92,12 @@ struct KeepOptions {
   durability::SlowDisk slow_disk = durability::SlowDisk::wait;
 };
 
+/// What a process shows of itself besides its terminal.
+struct MonitorOptions {
+  std::string http = {};         ///< HOST:PORT of status page, metrics and probes; empty: none
+  std::string tensorboard = {};  ///< directory of event files; empty: none
+};
+
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
 /// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
 /// 1, and the optimizer is Adam.
@@ -105,14 +112,17 @@ struct Options {
   agent::ActorOptions actor = {};
   ClusterOptions cluster = {};
   KeepOptions keep = {};
+  MonitorOptions monitor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
   /// Of the learner; see Device. Actors and evaluations compute on the CPU.
   std::string device = cuda::is_built() ? "auto" : "cpu";
   cuda::Precision precision = cuda::Precision::tf32;  ///< of products on a GPU
+  bool frames_on_gpu = false;  ///< a replay of frames keeps them in the memory of the learner's GPU
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
+  double evaluation_epsilon = 0.0;  ///< probability of a random action in an evaluation
   double target_return = std::numeric_limits<
       double>::quiet_NaN();    ///< mean return that counts as solved; NaN: what the environment says
   double max_seconds = 600.0;  ///< the run gives up after these
@@ -126,6 +136,14 @@ struct Options {
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;
+};
+
+/// An option of the program itself, read as all others are: from the command line, a file or the environment.
+struct ProgramOption {
+  const char* name;  ///< as a C++ name: `full_action_set` is --full-action-set
+  std::variant<bool*, std::size_t*, double*, std::string*> value;  ///< where it goes, and its default
+  const char* help;
+  const char* type = "TEXT";  ///< what the help calls a text: FILE
 };
 
 namespace detail {
@@ -168,8 +186,10 @@ inline std::string joined(const std::vector<std::string>& words) {
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
-  explicit OptionTable(Options& o) {
+  explicit OptionTable(Options& o, const std::vector<ProgramOption>& program = {}) {
     const auto group = [this](const char* name) { group_ = name; };
+    group("This program");
+    for (const ProgramOption& option : program) add(option);
     group("Run");
     number("seed", o.seed, "seed of all random streams");
     number("num_actors", o.num_actors, "actor threads");
@@ -183,7 +203,8 @@ class OptionTable {
     flag("quiet", o.quiet, "print the result only");
     group("Evaluation");
     number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
-    number("evaluation_episodes", o.evaluation_episodes, "greedy episodes of an evaluation");
+    number("evaluation_episodes", o.evaluation_episodes, "episodes of an evaluation");
+    number("evaluation_epsilon", o.evaluation_epsilon, "probability of a random action in them");
     group("Replay");
     number("capacity", o.replay.capacity, "most items held at once");
     number("soft_capacity", o.replay.soft_capacity, "items left by a trim (0: capacity)");
@@ -249,6 +270,9 @@ class OptionTable {
     choice("slow_disk", o.keep.slow_disk,
            {{"wait", durability::SlowDisk::wait}, {"give-up", durability::SlowDisk::give_up}},
            "what becomes of the log when the disk takes no more: actors wait, or checkpoints alone go on");
+    group("Monitor");
+    text("http", o.monitor.http, "serve status page, metrics and probes there", "HOST:PORT");
+    text("tensorboard", o.monitor.tensorboard, "write TensorBoard's event files there", "DIR");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -260,6 +284,8 @@ class OptionTable {
     number("publish_interval", o.learner.publish_interval,
            "learner steps between two publications of the parameters");
     number("prefetch", o.learner.prefetch, "batches sampled ahead");
+    number("max_skipped_steps", o.learner.max_skipped_steps,
+           "steps in a row with a loss or gradient that is not finite, after which training stops");
     choice("optimizer", o.train.optimizer.kind,
            {{"adam", nn::OptimizerKind::adam}, {"rmsprop", nn::OptimizerKind::rmsprop}}, "kind of optimizer");
     number("learning_rate", o.train.optimizer.learning_rate, "step size of the optimizer");
@@ -274,11 +300,24 @@ class OptionTable {
         "precision", o.precision,
         {{"fp32", cuda::Precision::fp32}, {"tf32", cuda::Precision::tf32}, {"bf16", cuda::Precision::bf16}},
         "of products on a GPU");
+    flag("frames_on_gpu", o.frames_on_gpu,
+         "keep a replay's frames in the memory of the GPU that learns, as long as there is room");
   }
 
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
 
  private:
+  void add(const ProgramOption& option) {
+    if (bool* const* const flag_value = std::get_if<bool*>(&option.value))
+      flag(option.name, **flag_value, option.help);
+    if (std::size_t* const* const integer = std::get_if<std::size_t*>(&option.value))
+      number(option.name, **integer, option.help);
+    if (double* const* const real = std::get_if<double*>(&option.value))
+      number(option.name, **real, option.help);
+    if (std::string* const* const words = std::get_if<std::string*>(&option.value))
+      text(option.name, **words, option.help, option.type);
+  }
+
   template <class Number>
   void number(const char* name, Number& value, const char* help) {
     std::ostringstream initial;
@@ -478,7 +517,8 @@ inline void validate_shards(const std::vector<std::string>& shards) {
   }
 }
 
-inline void validate(const ClusterOptions& o) {
+/// `has_http`: token and insecure are then also those of its server.
+inline void validate(const ClusterOptions& o, bool has_http) {
   const std::string role = std::string("--role ") + name_of(o.role);
   const bool is_server = o.role == Role::learner || o.role == Role::replay,
              is_client = o.role == Role::actor || o.role == Role::evaluator;
@@ -489,12 +529,12 @@ inline void validate(const ClusterOptions& o) {
           is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
   if (is_server) net::parse_address(o.listen, "listen");
   if (is_client) net::parse_address(o.connect, "connect");
-  require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
+  require(o.token_file.empty() || o.role != Role::all || has_http, "token_file", quoted(o.token_file),
           "nothing with " + role);
   require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
           "nothing with " + role);
   validate_shards(o.shards);
-  require(!o.insecure || is_server, "insecure", "true", "false with " + role);
+  require(!o.insecure || is_server || has_http, "insecure", "true", "false with " + role);
   require(!o.tls || is_client, "tls", "true", "false with " + role);
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
@@ -539,7 +579,14 @@ inline void Options::validate() const {
     require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
-    detail::validate(cluster);
+    require_between("evaluation_epsilon", evaluation_epsilon, 0.0, 1.0);
+    detail::validate(cluster, !monitor.http.empty());
+    if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
+    require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
+            "\"" + monitor.http + "\"", std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
+            "tensorboard", "\"" + monitor.tensorboard + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
     detail::validate(keep, cluster.role);
     require(keep.run_dir.empty() || evaluate.empty(), "run_dir", "\"" + keep.run_dir + "\"",
             "nothing with --evaluate");
@@ -568,12 +615,13 @@ inline void Options::validate() const {
 
 /// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
 /// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`; an empty one counts as not set), on
-/// top of `defaults`. Of an option that is given twice on the command line the last one counts. Throws
+/// top of `defaults`; `program_options` are further ones of the program itself. Of an option that is given twice on the command line the last one counts. Throws
 /// InvalidArgument or another Error for anything that is not right; it names the option as it was given:
 /// `--batch-size`, `run.toml: line 3: batch-size` or `TROOP_BATCH_SIZE`.
-inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {},
+                                      const std::vector<ProgramOption>& program_options = {}) {
   Options options(defaults);
-  const detail::OptionTable table(options);
+  const detail::OptionTable table(options, program_options);
   CLI::App app("Ape-X: distributed prioritized experience replay");
   std::string program = argc > 0 ? argv[0] : "troop";
   app.name(program.substr(program.find_last_of('/') + 1));
@@ -639,9 +687,10 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
 
 /// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one
 /// line and exits with 2.
-inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {},
+                             const std::vector<ProgramOption>& program_options = {}) {
   try {
-    return parse_options_or_throw(argc, argv, defaults);
+    return parse_options_or_throw(argc, argv, defaults, program_options);
   } catch (const detail::HelpRequested& help) {
     std::cout << help.what();
     std::exit(0);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <troop/agent/learner.hpp>
+#include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/core/bytes.hpp>
 #include <troop/core/clock.hpp>
@@ -40,9 +41,9 @@ namespace troop::apex {
 
 /// This process was refused before it had done anything: its token is wrong, say, or its run directory is somebody
 /// else's.
-class NotAdmitted : public Error {
+class NotAdmitted : public CannotBegin {
  public:
-  using Error::Error;
+  using CannotBegin::CannotBegin;
 };
 
 namespace detail {

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <troop/core/clock.hpp>
 
@@ -59,8 +63,8 @@ struct ProgressReport {
   std::string alarm = {};                     ///< some words on the run directory, when not all is well
 };
 
-/// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second;
-/// otherwise a line a second.
+/// Prints reports to a stream. On a terminal lines that are written over, at most ten times a second; otherwise
+/// a line a second.
 class Progress {
  public:
   explicit Progress(bool quiet, std::FILE* stream = stdout)
@@ -76,29 +80,62 @@ class Progress {
   /// Whether it is time for another line.
   bool is_due(double seconds) const noexcept { return !quiet_ && seconds - last_.seconds >= interval_; }
 
-  void print(const ProgressReport& report) {
+  /// `details`: further lines in UTF-8 for a terminal, each with its end, if there are any.
+  void print(const ProgressReport& report, const std::string& details = {}) {
     if (quiet_) return;
-    std::string line = text(report);
-    if (terminal_)
-      line.resize(std::min(line.size(), columns() - 1));  // a line that wraps cannot be written over
-    std::fprintf(stream_, terminal_ ? "\r%s\033[K" : "%s\n", line.c_str());
+    if (terminal_) {
+      write_over(details + text(report));
+    } else {
+      std::fprintf(stream_, "%s\n", text(report).c_str());
+    }
     std::fflush(stream_);
-    open_line_ = terminal_;
     last_ = report;
   }
 
-  /// Ends the live line, so that other output begins on a line of its own.
+  /// Ends the live lines, so that other output begins on a line of its own.
   void finish() {
-    if (open_line_) std::fprintf(stream_, "\n");
+    if (open_lines_ > 0) std::fprintf(stream_, "\n");
     std::fflush(stream_);
-    open_line_ = false;
+    open_lines_ = 0;
   }
 
  private:
-  /// Columns of the terminal.
-  std::size_t columns() const {
+  /// Rows and columns of the terminal.
+  std::pair<std::size_t, std::size_t> size() const {
     winsize size{};
-    return ioctl(fileno(stream_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+    const bool is_known =
+        ioctl(fileno(stream_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && size.ws_row > 1;
+    if (!is_known) return {24, 80};
+    return {size.ws_row, size.ws_col};
+  }
+
+  /// Puts lines in the place of those before. What wraps or scrolls could not be written over: lines are cut,
+  /// and of too many the last ones are shown.
+  void write_over(std::string_view text) {
+    const auto [rows, columns] = size();
+    std::vector<std::string_view> lines;
+    for (std::size_t end = 0; end != std::string_view::npos;) {
+      end = text.find('\n');
+      lines.push_back(cut(text.substr(0, end), columns - 1));
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    if (lines.size() >= rows) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(rows - 1));
+    std::string out = "\r";
+    if (open_lines_ > 1) out += "\033[" + std::to_string(open_lines_ - 1) + "A";
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      out += std::string(lines[i]) + (i + 1 < lines.size() ? "\033[K\n" : "\033[K");
+    std::fputs((out + "\033[J").c_str(), stream_);
+    open_lines_ = lines.size();
+  }
+
+  /// At most so many characters of UTF-8.
+  static std::string_view cut(std::string_view line, std::size_t most) {
+    std::size_t characters = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const bool is_first_byte = (static_cast<unsigned char>(line[i]) & 0xc0) != 0x80;
+      if (is_first_byte && ++characters > most) return line.substr(0, i);
+    }
+    return line;
   }
 
   /// At most four characters and a letter: 950, 3.9k, 31k, 2.4M.
@@ -144,7 +181,7 @@ class Progress {
 
   std::FILE* stream_;
   bool quiet_, terminal_;
-  bool open_line_ = false;
+  std::size_t open_lines_ = 0;  // on the terminal, without an end
   double interval_;
   ProgressReport last_;
 };

@@ -45,27 +45,19 @@ struct Linear {
 
   In weights(const float* parameters) const noexcept { return {parameters + weight, out, in, in}; }
 
-  // A layer of few outputs takes dot products; the others read W^T, which lies where W does.
+  // A layer of few outputs takes dot products; the others read W^T in strips, which lies where W does.
   bool is_narrow() const noexcept { return out < 4; }
 
-  void transpose(const float* parameters, float* transposed) const {
-    constexpr std::size_t kTile = 16;
-    if (is_narrow()) return;
-    const float* const from = parameters + weight;
-    float* const to = transposed + weight;
-    for (std::size_t i = 0; i < out; i += kTile)
-      for (std::size_t j = 0; j < in; j += kTile)
-        for (std::size_t column = j; column < std::min(in, j + kTile); ++column)
-          for (std::size_t row = i; row < std::min(out, i + kTile); ++row)
-            to[column * out + row] = from[row * in + column];
+  void pack(const float* parameters, float* packed) const {
+    if (!is_narrow()) pack_strips(weights(parameters), packed + weight);
   }
 
-  void forward(const float* parameters, const float* transposed, In x, Out y) const {
+  void forward(const float* parameters, const float* packed, In x, Out y) const {
     const float* const b = parameters + bias;
     if (is_narrow()) {
       multiply_by_dots(x, weights(parameters), b, y);
     } else {
-      multiply(plain(x), {transposed + weight, in, out, out}, {b, 0}, y);
+      multiply(plain(x), {packed + weight, in}, {b, 0}, y);
     }
     if (!relu) return;
     for (std::size_t i = 0; i < y.rows; ++i) {
@@ -408,8 +400,8 @@ class EigenNetwork {
     float* const packed = weights.packed.data();
     for (const detail::Convolution& conv : convolutions_)
       conv.pack_forward(values + conv.weight(), packed + conv.weight());
-    for (const detail::Linear& layer : body_) layer.transpose(values, packed);
-    advantage_.transpose(values, packed);
+    for (const detail::Linear& layer : body_) layer.pack(values, packed);
+    advantage_.pack(values, packed);
     weights.is_packed = true;
   }
 
@@ -510,22 +502,22 @@ class EigenNetwork {
   In forward(const Weights& weights, const ObservationsView& observations, Workspace& w, Out q) const {
     const std::size_t rows = observations.rows();
     const float* const values = weights.values.data();
-    const float* const transposed = weights.packed.data();
+    const float* const packed = weights.packed.data();
     const In first = convolutions_.empty() ? input(observations, w) : convolve(weights, observations, w);
     In x = first;
     for (std::size_t i = 0; i < body_.size(); ++i) {
       const Out y = activation(w, i, rows);
-      body_[i].forward(values, transposed, x, y);
+      body_[i].forward(values, packed, x, y);
       x = y.as_const();
     }
     if (!is_dueling_) {
-      advantage_.forward(values, transposed, x, q);
+      advantage_.forward(values, packed, x, q);
       return first;
     }
     const std::size_t actions = network_.num_actions();
     const Out value{w.value, rows, 1, 1}, advantage{w.advantage, rows, actions, actions};
-    value_.forward(values, transposed, head_input(x, false), value);
-    advantage_.forward(values, transposed, head_input(x, true), advantage);
+    value_.forward(values, packed, head_input(x, false), value);
+    advantage_.forward(values, packed, head_input(x, true), advantage);
     for (std::size_t i = 0; i < rows; ++i) {
       const float* const a = advantage.row(i);
       float mean = 0.0f;

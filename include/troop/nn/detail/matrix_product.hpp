@@ -3,7 +3,8 @@
 ///
 /// Eigen's own product packs both operands at every call, takes the buffers for it from the heap when they
 /// are large, and takes long to compile. At the sizes of Q-networks these loops are a third faster. They want
-/// the right operand row by row: a network keeps its weights transposed too, and makes them so once a step.
+/// the right operand row by row: a network keeps its weights transposed too, in strips, and makes them so once
+/// a step.
 #pragma once
 
 #include <algorithm>
@@ -66,6 +67,8 @@ using Narrower =
 
 inline constexpr std::size_t kDepth =
     128;  // steps of the depth in one pass: b's strip stays in the first cache
+inline constexpr std::size_t kShallow = 64;        // a depth at which c is larger than what it is made of
+inline constexpr std::size_t kBlockColumns = 512;  // of c: as much of a shallow b stays in the second cache
 
 // `Rows` rows of `Packets` vectors, held in registers.
 template <class Packet, std::size_t Rows, std::size_t Packets>
@@ -138,18 +141,66 @@ void for_each_strip(std::size_t num_columns, F f, std::size_t j = 0) {
     if (j < num_columns) for_each_strip<Narrower<Packet>>(num_columns, f, j);
 }
 
+/// The right operand: a matrix row by row, or what `pack_strips` has made.
+struct Right {
+  Right(In b) : data(b.data), rows(b.rows), stride(b.stride) {}
+  Right(const float* strips, std::size_t num_rows) : data(strips), rows(num_rows) {}
+
+  // Row k of the strip of `width` columns from j on, and the way to the next row.
+  const float* strip(std::size_t k, std::size_t j, std::size_t width) const noexcept {
+    return stride == 0 ? data + j * rows + k * width : data + k * stride + j;
+  }
+  std::size_t step(std::size_t width) const noexcept { return stride == 0 ? width : stride; }
+
+  const float* data;
+  std::size_t rows, stride = 0;
+};
+
+/// The transpose of `b` as a right operand whose strips lie one after the other: then a product reads it from
+/// the first float to the last, where rows far apart would cost a look into another page each. `strips` has as
+/// many floats as b.
+inline void pack_strips(In b, float* strips) {
+  constexpr std::size_t kLine = 16;  // floats of a line of the cache
+  for_each_strip(b.rows, [&]<class Packet, std::size_t Packets>(std::size_t j) {
+    constexpr std::size_t width = kLanes<Packet> * Packets;
+    float* const to = strips + j * b.columns;
+    for (std::size_t begin = 0; begin < b.columns; begin += kLine)
+      for (std::size_t k = begin; k < std::min(b.columns, begin + kLine); ++k)
+        for (std::size_t i = 0; i < width; ++i) to[k * width + i] = b.row(j + i)[k];
+  });
+}
+
 /// c = addend + left * b, with left [c.rows, b.rows] and b [b.rows, c.columns].
-inline void multiply(Left left, In b, Addend addend, Out c) {
+inline void multiply(Left left, Right b, Addend addend, Out c) {
   for (std::size_t k = 0; k < b.rows; k += kDepth) {
     const std::size_t depth = std::min(kDepth, b.rows - k);
-    for_each_strip(c.columns, [&]<class Packet, std::size_t Packets>(std::size_t j) {
-      for_each_tile<kEightRows<Packet, Packets>>(c.rows, [&](auto rows, std::size_t i) {
-        multiply_tile<Packet, rows(), Packets>(
-            {left.data + i * left.row_stride, left.row_stride, left.depth_stride}, b.row(k) + j, b.stride,
-            depth, {addend.data == nullptr ? nullptr : addend.data + i * addend.stride + j, addend.stride},
-            c.row(i) + j, c.stride);
+    const auto tile = [&]<class Packet, std::size_t Packets, std::size_t Rows>(std::size_t i, std::size_t j) {
+      constexpr std::size_t width = kLanes<Packet> * Packets;
+      multiply_tile<Packet, Rows, Packets>(
+          {left.data + i * left.row_stride, left.row_stride, left.depth_stride}, b.strip(k, j, width),
+          b.step(width), depth,
+          {addend.data == nullptr ? nullptr : addend.data + i * addend.stride + j, addend.stride},
+          c.row(i) + j, c.stride);
+    };
+    if (b.rows <= kShallow) {  // more is written than read: row by row
+      for (std::size_t first = 0; first < c.columns; first += kBlockColumns) {
+        const std::size_t end = std::min(c.columns, first + kBlockColumns);
+        for_each_tile<kEightRows<WidestPacket, 2>>(c.rows, [&](auto rows, std::size_t i) {
+          for_each_strip(
+              end,
+              [&]<class Packet, std::size_t Packets>(std::size_t j) {
+                tile.template operator()<Packet, Packets, rows()>(i, j);
+              },
+              first);
+        });
+      }
+    } else {
+      for_each_strip(c.columns, [&]<class Packet, std::size_t Packets>(std::size_t j) {
+        for_each_tile<kEightRows<Packet, Packets>>(c.rows, [&](auto rows, std::size_t i) {
+          tile.template operator()<Packet, Packets, rows()>(i, j);
+        });
       });
-    });
+    }
     left.data += kDepth * left.depth_stride;
     addend = {c.data, c.stride};
   }
