@@ -9,7 +9,7 @@ compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
-optional='iproute2'  # without it the test that needs it says that it was not tried
+optional='iproute2 python3-yaml yamllint'  # without them the tests that need them say that they were not tried
 case "${1:-}" in
   run)    packages="$compiler $libraries $codecs $network" ;;
   test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3 openssl $optional" ;;
@@ -24,6 +24,7 @@ has_command() {
   case "$1" in
     ninja-build) command -v ninja ;;
     iproute2) command -v ip ;;
+    python3-yaml) python3 -c 'import yaml' ;;
     *-dev) return 1 ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1
