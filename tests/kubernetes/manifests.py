@@ -10,7 +10,7 @@ import yaml
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(ROOT, "examples", "kubernetes")
-TARGETS = ("overlays/local", "overlays/gke-spot")
+TARGETS = ("overlays/local", "overlays/gke-spot", "overlays/gke-shards")
 
 WORKLOADS = ("Deployment", "StatefulSet", "Job")
 CHOICES = {
@@ -85,6 +85,11 @@ def labels_of(workload):
 def containers_of(workload):
     pod = pod_of(workload)
     return pod.get("initContainers", []) + pod["containers"]
+
+
+def program_of(workload):
+    """The container with our program."""
+    return next(c for c in containers_of(workload) if c["name"] == "troop")
 
 
 def environment_of(container):

@@ -69,7 +69,7 @@ class Pod:
         self.namespace = f"{NAME}p{cluster.lives}"
         self.root = os.path.join(cluster.folder, f"{name}.{cluster.lives}")
         self.lines, self.ended = [], False
-        pod, container = manifests.pod_of(workload), manifests.containers_of(workload)[0]
+        pod, container = manifests.pod_of(workload), manifests.program_of(workload)
         user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
         self.grace = pod["terminationGracePeriodSeconds"]
         mounts = self.fill(workload, pod, container, group)
@@ -205,7 +205,7 @@ class Cluster:
         self.head_workload = manifests.find(self.documents, "StatefulSet/head")
         self.actor_workload = manifests.find(self.documents, "Deployment/actor")
         if replicas:
-            actor = manifests.arguments_of(manifests.containers_of(self.actor_workload)[0])
+            actor = manifests.arguments_of(manifests.program_of(self.actor_workload))
             planned = replicas * int(actor["num-actors"]) * int(actor["environments-per-actor"])
             self.overrides["TROOP_PLANNED_ENVIRONMENTS"] = str(planned)
             self.actor_workload["spec"]["replicas"] = replicas

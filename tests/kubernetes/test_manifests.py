@@ -52,29 +52,30 @@ class Manifests(unittest.TestCase):
         for target, documents in self.rendered.items():
             self.assertEqual(manifests.problems(documents, self.options), [], target)
 
-    def test_actors_reach_the_head_and_the_names_and_nobody_reaches_anything_else(self):
+    def test_who_reaches_whom_is_all_that_the_run_needs(self):
         names, elsewhere = {"kubernetes.io/metadata.name": "kube-system"}, {"kubernetes.io/metadata.name": "default"}
+        ways = {("Deployment/actor", "StatefulSet/head", 7777), ("Deployment/actor", "StatefulSet/replay", 7778),
+                ("StatefulSet/head", "StatefulSet/replay", 7778)}
         for target, documents in self.rendered.items():
-            head, actor = (manifests.labels_of(manifests.find(documents, n)) for n in ("StatefulSet/head",
-                                                                                      "Deployment/actor"))
-
-            def is_open(source, to, port, protocol="TCP", namespace=None):
-                return manifests.is_open(documents, source, to, port, protocol, namespace, {"transport": 7777})
-            with self.subTest(target):
-                self.assertTrue(is_open(actor, head, 7777))
-                self.assertFalse(is_open(actor, head, 22))
-                self.assertFalse(is_open(actor, actor, 7777))
-                self.assertFalse(is_open(head, actor, 7777))
-                self.assertFalse(is_open(head, head, 7777))
-                self.assertFalse(is_open({"app": "stranger"}, head, 7777))
-                self.assertTrue(is_open(actor, {"k8s-app": "kube-dns"}, 53, "UDP", names))
-                self.assertFalse(is_open(actor, {"k8s-app": "other"}, 53, "UDP", names))
-                self.assertFalse(is_open(actor, {"k8s-app": "kube-dns"}, 53, "UDP", elsewhere))
-                self.assertFalse(is_open(actor, {}, 443, "TCP", elsewhere))
-                self.assertFalse(is_open(head, {}, 443, "TCP", elsewhere))
+            pods = {manifests.name_of(w): w for w in manifests.workloads(documents)}
+            for source, workload in pods.items():
+                labels = manifests.labels_of(workload)
+                for to, other in pods.items():
+                    for port in (22, 80, 7777, 7778):
+                        found = manifests.is_open(documents, labels, manifests.labels_of(other), port,
+                                                  numbers=manifests.ports_of(other))
+                        self.assertEqual(found, (source, to, port) in ways, f"{target}: {source} to {to}:{port}")
+                        self.assertFalse(manifests.is_open(documents, {"app": "stranger"}, manifests.labels_of(other),
+                                                           port, numbers=manifests.ports_of(other)))
+                        self.assertFalse(manifests.is_open(documents, {"app": "x"}, labels, port, "TCP", elsewhere))
+                for port, there, namespace, expected in ((53, "kube-dns", names, True), (53, "other", names, False),
+                                                         (53, "kube-dns", elsewhere, False),
+                                                         (443, "kube-dns", names, False)):
+                    self.assertEqual(manifests.is_open(documents, labels, {"k8s-app": there}, port, "TCP", namespace),
+                                     expected, f"{target}: {source} to {there}:{port}")
 
     def test_on_gke_actors_go_to_spot_nodes_only_and_the_head_never_does(self):
-        documents = self.rendered["overlays/gke-spot"]
+        documents = self.rendered["overlays/gke-shards"]
 
         def fits(workload, labels):
             terms = manifests.pod_of(manifests.find(documents, workload))["affinity"]["nodeAffinity"][
@@ -85,6 +86,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual([fits("Deployment/actor", node) for node in (spot, old, {}, gpu)], [True, True, False, False])
         self.assertEqual([fits("StatefulSet/head", node) for node in (gpu, {**gpu, **spot}, {**gpu, **old}, {}, spot)],
                          [True, False, False, False, False])
+        self.assertEqual([fits("StatefulSet/replay", node) for node in ({}, spot, old, gpu)], [True, False, False, False])
 
     def test_the_rules_find_what_is_wrong(self):
         head, actor, spec = "StatefulSet/head", "Deployment/actor", ("spec", "template", "spec")
@@ -114,7 +116,7 @@ class Manifests(unittest.TestCase):
             (head, (*container, "volumeMounts", 0, "name"), lambda _: "recipes", "there is no volume recipes"),
             (actor, (*container, "args"), replaced("head-0.head", "head.head-0"), "nobody is to be reached at"),
             (actor, (*container, "env", 0, "name"), lambda _: "TROOP_NUM_ACTRS", "--num-actrs is no option"),
-            (actor, (*container, "volumeMounts", 0, "mountPath"), lambda _: "/etc/recipe", "below nothing that"),
+            (actor, (*container, "volumeMounts", 0, "mountPath"), lambda _: "/etc/recipes", "below nothing that"),
             (actor, ("spec", "replicas"), lambda _: 3, "the head plans for 32 environments, and actors have 48"),
             (actor, ("spec", "selector", "matchLabels"), lambda _: {"app": "x"}, "does not select its own pods"),
             (actor, ("spec", "strategy", "rollingUpdate", "maxSurge"), lambda _: "ten", "neither a number nor"),
@@ -127,7 +129,7 @@ class Manifests(unittest.TestCase):
             ("Service/head", ("metadata", "name"), lambda _: "he_ad", "no name for a host"),
             ("PodDisruptionBudget/actor", ("spec", "selector"), lambda _: {"matchLabels": {"a": "b"}}, "selects no"),
             ("NetworkPolicy/actor", ("spec", "egress"), lambda _: [], "no NetworkPolicy lets it reach head-0.head:7777"),
-            ("NetworkPolicy/default-deny", ("spec", "policyTypes"), lambda _: ["Ingress"], "no NetworkPolicy closes it"),
+            ("NetworkPolicy/default-deny", ("spec", "policyTypes"), lambda _: ["Egress"], "no NetworkPolicy closes it"),
         ]
         for document, path, change, expected in faults:
             with self.subTest(expected):
@@ -172,25 +174,28 @@ class Manifests(unittest.TestCase):
 
     def test_secrets_are_such_as_the_program_takes(self):
         made = {manifests.name_of(d): d for d in manifests.secrets("red")}
-        self.assertEqual(sorted(made), ["ConfigMap/troop-authority", "Secret/troop-tls", "Secret/troop-token"])
+        self.assertEqual(sorted(made), ["Secret/troop-tls", "Secret/troop-tls-actor", "Secret/troop-token"])
         self.assertEqual({d["metadata"]["namespace"] for d in made.values()}, {"red"})
         self.assertRegex(made["Secret/troop-token"]["stringData"]["token"], "^[0-9a-f]{64}$")
         again = {manifests.name_of(d): d for d in manifests.secrets("red")}
         self.assertNotEqual(made["Secret/troop-token"], again["Secret/troop-token"])
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in (("ca", made["ConfigMap/troop-authority"]["data"]["ca.crt"]),
-                               ("head", made["Secret/troop-tls"]["stringData"]["tls.crt"])):
-                with open(os.path.join(folder, name), "w") as file:
-                    file.write(text)
+            for secret in ("troop-tls", "troop-tls-actor"):
+                for name, text in made[f"Secret/{secret}"]["stringData"].items():
+                    with open(os.path.join(folder, f"{secret}.{name}"), "w") as file:
+                        file.write(text)
 
-            def verified(host):
-                return subprocess.run(["openssl", "verify", "-CAfile", "ca", "-verify_hostname", host, "head"],
+            def verified(certificate, *how):
+                return subprocess.run(["openssl", "verify", "-CAfile", "troop-tls.ca.crt", *how, certificate],
                                       cwd=folder, capture_output=True).returncode == 0
-            self.assertTrue(verified("head-0.head"))
-            self.assertTrue(verified("head-0.head.red.svc.cluster.local"))
-            self.assertFalse(verified("head-0.head.troop.svc.cluster.local"))
-            self.assertFalse(verified("head-1.head"))
-        for word in ([], [""], ["--help"], ["Red"], ["a b"]):
+            for host in ("head-0.head", "head-0.head.red.svc.cluster.local", "replay-0.replay", "replay-7.replay.red.svc"):
+                self.assertTrue(verified("troop-tls.tls.crt", "-purpose", "sslserver", "-verify_hostname", host), host)
+            for host in ("head-1.head", "head-0.head.troop.svc.cluster.local", "replay-8.replay", "example.org"):
+                self.assertFalse(verified("troop-tls.tls.crt", "-verify_hostname", host), host)
+            self.assertTrue(verified("troop-tls.tls.crt", "-purpose", "sslclient"))
+            self.assertTrue(verified("troop-tls-actor.tls.crt", "-purpose", "sslclient"))
+            self.assertFalse(verified("troop-tls-actor.tls.crt", "-purpose", "sslserver"))
+        for word in ([], [""], ["--help"], ["Red"], ["a b"], ["red", "many"]):
             done = subprocess.run([os.path.join(manifests.FOLDER, "secrets.sh"), *word], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertIn("NAMESPACE", done.stderr)
