@@ -279,6 +279,57 @@ TEST_CASE("samples stay in their ratio to inserts while actors and learner run a
   CHECK(balance >= -4.0 * 50.0);
 }
 
+namespace {
+
+/// A replay that may let its learner wait.
+struct PatientReplay : troop::PrioritizedReplay<Transition> {
+  using Base = troop::PrioritizedReplay<Transition>;
+  using Base::Base;
+
+  Outcome sample(std::size_t count, const troop::SampleOptions& options, troop::Random& random,
+                 SampledBatch& batch, troop::Deadline, const std::stop_token& stop) {
+    if (answer != Outcome::ok) {
+      while (waits && !stop.stop_requested()) std::this_thread::yield();
+      return answer;
+    }
+    betas.push_back(options.beta);
+    Base::sample(count, options, random, batch);
+    return Outcome::ok;
+  }
+
+  Outcome answer = Outcome::ok;
+  bool waits = false;
+  std::vector<double> betas;
+};
+
+}  // namespace
+
+TEST_CASE("a replay that has nothing to draw from lets the learner wait") {
+  Bench bench;
+  PatientReplay replay({.capacity = 200, .alpha = 1.0});
+  replay.add(std::vector<Transition>(100), std::vector<float>(100, 1.0f));
+  troop::agent::Learner learner(bench.network, replay, bench.limiter, bench.parameters,
+                                {.batch_size = 8, .beta = {.initial = 0.4, .steps = 4}});
+  CHECK(learner.step() == Outcome::ok);
+  replay.answer = Outcome::timeout;
+  CHECK(learner.step(troop::Deadline::now()) == Outcome::timeout);
+  CHECK(bench.network.steps == 1);
+  replay.answer = Outcome::ok;
+  CHECK(learner.step() == Outcome::ok);
+  REQUIRE(replay.betas.size() == 2);
+  CHECK(replay.betas[1] == doctest::Approx(0.55));  // the step that was not made does not count
+
+  replay.answer = Outcome::cancelled;
+  replay.waits = true;
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    stop.request_stop();
+  });
+  learner.run(stop.get_token());
+  CHECK(learner.steps() == 2);
+}
+
 TEST_CASE("bad options are refused by name") {
   Bench bench;
   CHECK_THROWS_WITH(bench.learner({.batch_size = 0}),

@@ -3,10 +3,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -48,7 +53,8 @@ Options easy(Role role, const std::string& address) {
   options.max_seconds = 240.0;
   options.output = "";
   options.cluster.role = role;
-  (role == Role::learner ? options.cluster.listen : options.cluster.connect) = address;
+  const bool is_server = role == Role::learner || role == Role::replay;
+  (is_server ? options.cluster.listen : options.cluster.connect) = address;
   if (role == Role::learner) {
     options.cluster.planned_environments = 8;
     options.evaluation_interval =
@@ -103,6 +109,58 @@ TEST_CASE("a learner, two actors and an evaluator solve a task together and end 
   CHECK(watching == 0);
 }
 
+TEST_CASE("a learner, two shards and two actors solve a task together, and the shards stay until a signal") {
+  const std::string head_address = free_address();
+  const std::vector<std::string> shards{free_address(), free_address()};
+  const auto layout = troop::env::transition_layout(CartPole().spec());
+  const StopSignal signal;
+  troop::apex::RunResult result;
+  std::array<int, 2> held{-1, -1}, acted{-1, -1};
+  std::vector<std::thread> shard_threads, actor_threads;
+  for (std::size_t i = 0; i < 2; ++i) {
+    shard_threads.emplace_back(
+        [&, i] { held[i] = troop::apex::serve_shard(easy(Role::replay, shards[i]), layout, signal); });
+    actor_threads.emplace_back([&, i] {
+      acted[i] = troop::apex::act<CartPole>(easy(Role::actor, head_address), kBound, kMake, signal);
+    });
+  }
+  Options options = easy(Role::learner, head_address);
+  options.cluster.shards = shards;
+  result = troop::apex::train<CartPole>(options, kNetwork, {}, signal);
+  for (auto& thread : actor_threads) thread.join();
+  CHECK(result.solved);
+  CHECK(result.environment_steps > 1000);
+  CHECK(acted == std::array{0, 0});
+  raise(SIGTERM);
+  for (auto& thread : shard_threads) thread.join();
+  CHECK(held == std::array{128 + SIGTERM, 128 + SIGTERM});
+}
+
+TEST_CASE("an actor ends when the next learner has its replay elsewhere") {
+  const std::string address = free_address(), shard_address = free_address();
+  const auto take = [](const troop::BatchView&, std::span<const float>) { return troop::Outcome::ok; };
+  const auto shard = server(shard_address, {.insert = take});
+  troop::net::ActorLeases leases({.planned = 8, .replays = {shard_address}}), others({.planned = 8});
+  troop::net::ParameterServer parameters;
+  const auto make_head = [&](troop::net::ActorLeases& given) {
+    return new troop::net::Server(server(address, {.parameters = &parameters, .leases = &given}));
+  };
+  std::unique_ptr<troop::net::Server> head(make_head(leases));
+  std::string sentence;
+  std::thread actor([&] {
+    try {
+      troop::apex::act<CartPole>(easy(Role::actor, address), kBound, kMake, StopSignal());
+    } catch (const troop::Error& error) {
+      sentence = error.what();
+    }
+  });
+  while (shard.statistics().admitted == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  head.reset();
+  head.reset(make_head(others));
+  actor.join();
+  CHECK(sentence == "the learner that is there now has its replay elsewhere: start this process anew");
+}
+
 TEST_CASE("who is refused before he has begun ends with 2") {
   const std::string address = free_address();
   const auto head = server(address, {}, troop::net::Token("0123456789abcdef"));
@@ -151,7 +209,13 @@ TEST_CASE("an outbox has room for eight batches of each actor, unless it is told
   CHECK(made.max_outbox_bytes >= 24 * batch_bytes);
   CHECK(made.max_outbox_bytes < 25 * batch_bytes);
   CHECK(made.when_full == troop::net::FullPolicy::block);
+  made = troop::apex::detail::client_options(options, 44, 4);
+  CHECK(made.max_outbox_bytes >= 6 * batch_bytes);
+  CHECK(made.max_outbox_bytes < 7 * batch_bytes);
+  made = troop::apex::detail::client_options(options, 44, 100);
+  CHECK(made.max_outbox_bytes >= 3 * batch_bytes);
   options.cluster.outbox_bytes = 1 << 20;
+  CHECK(troop::apex::detail::client_options(options, 44, 4).max_outbox_bytes == 1 << 18);
   options.cluster.drop_oldest = true;
   made = troop::apex::detail::client_options(options, 44);
   CHECK(made.max_outbox_bytes == 1 << 20);

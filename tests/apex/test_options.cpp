@@ -206,7 +206,7 @@ TEST_CASE("a role has the options that it needs and no others") {
   CHECK(error({"--role", "actor", "--connect", "head:7777", "--compression", "lz4"}) == "no error");
   CHECK(error({"--role", "evaluator", "--connect", "head:7777", "--tls"}) == "no error");
   CHECK(error({"--role", "king"}) ==
-        "--role: \"king\" is not allowed; expected all or learner or actor or evaluator");
+        "--role: \"king\" is not allowed; expected all or learner or replay or actor or evaluator");
   CHECK(error({"--role", "actor"}) ==
         "--connect: \"\" is not allowed; expected HOST:PORT of the learner with --role actor");
   CHECK(error({"--role", "learner"}) ==
@@ -232,4 +232,34 @@ TEST_CASE("a role has the options that it needs and no others") {
   CHECK(error({"--role", "actor", "--connect", "b:1", "--when-full", "panic"}) ==
         "--when-full: \"panic\" is not allowed; expected block or drop-oldest");
   CHECK(parse({"--role", "actor", "--connect", "b:1", "--when-full", "drop-oldest"}).cluster.drop_oldest);
+}
+
+TEST_CASE("the shards of a replay are told to the learner alone") {
+  const auto error = [](const char* shards) {
+    return error_of({"--role", "learner", "--listen", "a:1", "--shards", shards});
+  };
+  const auto learner = parse({"--role", "learner", "--listen", "a:1", "--shards", "b:7778,[::1]:7779"});
+  CHECK(learner.cluster.shards == std::vector<std::string>{"b:7778", "[::1]:7779"});
+  CHECK(parse({"--role", "learner", "--listen", "a:1", "--shards", ""}, learner).cluster.shards.empty());
+  CHECK(parse({"--role", "replay", "--listen", "a:1", "--insecure", "--capacity", "50"}).cluster.insecure);
+  CHECK(error_of({"--role", "replay"}) ==
+        "--listen: \"\" is not allowed; expected HOST:PORT with --role replay");
+  CHECK(error_of({"--role", "replay", "--listen", "a:1", "--connect", "b:1"}) ==
+        "--connect: \"b:1\" is not allowed; expected nothing with --role replay");
+  CHECK(error_of({"--role", "replay", "--listen", "a:1", "--shards", "b:1"}) ==
+        "--shards: \"b:1\" is not allowed; expected nothing with --role replay");
+  CHECK(error_of({"--shards", "b:1,c:1"}) ==
+        "--shards: \"b:1,c:1\" is not allowed; expected nothing with --role all");
+  CHECK(error("b:1,") == "--shards: \"\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
+  CHECK(error("b:1, c:1") == "--shards: \" c:1\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
+  CHECK(error("b:1,c:0") == "--shards: \"c:0\" is not allowed; expected the port that the shard listens on");
+  CHECK(error("b:1,c:1,b:1") == "--shards: \"b:1\" is not allowed; expected each shard once");
+  std::string many = "a:1";
+  for (int port = 2; port <= 1025; ++port) many += ",a:" + std::to_string(port);
+  CHECK(error(many.c_str()) == "--shards: 1025 is not allowed; expected at most 1024");
+  CHECK(error_of({"--role", "learner", "--listen", "a:1", "--shards", "b:1,c:1", "--tolerance", "1"}) ==
+        "--tolerance: 1 is not allowed; expected at least the number of shards, 2");
+  // The capacity is that of the shards.
+  CHECK(error_of({"--role", "learner", "--listen", "a:1", "--shards", "b:1", "--min-inserts", "200000"}) ==
+        "no error");
 }

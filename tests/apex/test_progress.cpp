@@ -59,6 +59,22 @@ TEST_CASE("a learner with actors elsewhere shows its clients and the policy lag"
   CHECK(stream.text().ends_with("return -  clients 32  lag 1.2\n"));
 }
 
+TEST_CASE("a learner with shards shows how many are there, and how often one was lost") {
+  const Stream stream;
+  Progress progress(false, stream.file);
+  ProgressReport now = report();
+  now.replay_size = now.replay_capacity = 0;
+  now.clients = 32;
+  now.shards = {.num_there = 0, .count = 3};
+  progress.print(now);
+  now.seconds += 1.0;
+  now.shards = {.num_there = 2, .count = 3, .losses = 1};
+  progress.print(now);
+  const std::string text = stream.text();
+  CHECK(text.find("replay 0%  eps 0.0007-0.40  return -  clients 32  shards 0/3\n") != std::string::npos);
+  CHECK(text.ends_with("clients 32  shards 2/3  lost 1\n"));
+}
+
 TEST_CASE("rates are those since the line before, and a line is due every second") {
   const Stream stream;
   Progress progress(false, stream.file);

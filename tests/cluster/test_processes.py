@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_processes.py PROGRAM: a learner, actors and an evaluator as processes on loopback, and what happens when
-some of them vanish. TROOP_TEST_AWAY=30 lets the learner stay away for so many seconds instead of one."""
+"""test_processes.py PROGRAM: a learner, shards, actors and an evaluator as processes on loopback, and what happens
+when some of them vanish. TROOP_TEST_AWAY=30 lets the learner stay away for so many seconds instead of one."""
 
 import os
 import re
@@ -88,6 +88,11 @@ class Cluster(unittest.TestCase):
         self.port = int(learner.wait_for(r"listening on 127\.0\.0\.1:(\d+)").group(1))
         return learner
 
+    def shard(self, name, port=0, *words, **more):
+        shard = self.start(name, "--role", "replay", "--listen", f"127.0.0.1:{port}", *words, **more)
+        shard.port = int(shard.wait_for(r"listening on 127\.0\.0\.1:(\d+)").group(1))
+        return shard
+
     def actor(self, name, *words, **more):
         return self.start(name, "--role", "actor", "--connect", f"localhost:{self.port}",
                           "--environments-per-actor", "8", *words, **more)
@@ -145,7 +150,70 @@ class Cluster(unittest.TestCase):
         self.actor("fourth").wait_for("leased environments 16 to 23 of 16")
         learner.wait_for("more environments than the 16 that are planned")
 
+    def test_a_replay_in_two_shards_is_filled_and_drawn_from_until_the_task_is_solved(self):
+        shards = [self.shard("left"), self.shard("right")]
+        learner = self.learner("learner", 0, "--shards", ",".join(f"localhost:{shard.port}" for shard in shards))
+        actors = [self.actor("one"), self.actor("two")]
+        self.assertEqual(learner.code(), 0, learner.text()[-2000:])
+        self.assertTrue(learner.find(r"solved: mean_return=\d+"))
+        for actor in actors:
+            self.assertEqual(actor.code(), 0, actor.text())
+        for shard in shards:
+            self.check_ends_soon(shard, signal.SIGTERM, 128 + signal.SIGTERM)
+            self.assertTrue(shard.find(r"inserts [1-9]\d*  samples [1-9]"), shard.text())
+
+    def test_a_shard_that_is_killed_is_left_out_and_taken_back(self):
+        lost, kept = self.shard("lost"), self.shard("kept")
+        addresses = [f"127.0.0.1:{shard.port}" for shard in (lost, kept)]
+        learner = self.learner("learner", 0, "--target-return", "1000", "--shards", ",".join(addresses))
+        actor = self.actor("actor")
+        works = r"[1-9]\S* steps/s  [1-9]\S* updates/s .*  shards "
+        learner.wait_for(works + "2/2")
+        before = len(learner.text())
+        lost.process.kill()
+        lost.code()
+        # Not the line of the second in which it was lost, but a later one.
+        learner.wait_for("shards 1/2  lost [1-9](.*\n)*?.*" + works + "1/2", after=before)
+        again = self.shard("again", lost.port)
+        actor.wait_for(f"connected to {addresses[0]} after", after=actor.text().index("lost the connection"))
+        learner.wait_for("shards 2/2  lost [1-9](.*\n)*?.*" + works + "2/2", after=before)
+        for process in (learner, actor):
+            self.assertEqual(process.text().count(f"lost the connection to {addresses[0]}"), 1, process.text())
+            self.assertNotIn(f"lost the connection to {addresses[1]}", process.text())
+        self.check_ends_soon(again, signal.SIGTERM, 128 + signal.SIGTERM)
+        self.assertTrue(again.find(r"inserts [1-9]\d*  samples [1-9]"), again.text())
+        learner.wait_for("shards 1/2", after=len(learner.text()))
+        self.check_ends_soon(learner, signal.SIGTERM, 128 + signal.SIGTERM)
+        self.check_ends_soon(actor, signal.SIGTERM, 128 + signal.SIGTERM)
+        self.check_ends_soon(kept, signal.SIGTERM, 128 + signal.SIGTERM)
+
+    def test_processes_end_soon_after_a_signal_though_all_shards_hang(self):
+        shard = self.shard("shard")
+        learner = self.learner("learner", 0, "--target-return", "1000", "--shards", f"127.0.0.1:{shard.port}")
+        actor = self.actor("actor")
+        learner.wait_for(r"[1-9]\S* updates/s .*  shards 1/1")
+        before = len(learner.text())
+        shard.process.send_signal(signal.SIGSTOP)
+        learner.wait_for("shards 0/1  lost [1-9]", after=before)
+        self.check_ends_soon(actor, signal.SIGTERM, 128 + signal.SIGTERM)
+        self.assertTrue(actor.find("the shards did not take the last items in time"), actor.text())
+        self.check_ends_soon(learner, signal.SIGTERM, 128 + signal.SIGTERM)
+        shard.process.send_signal(signal.SIGCONT)
+        self.check_ends_soon(shard, signal.SIGTERM, 128 + signal.SIGTERM)
+
+    def test_a_shard_of_no_use_ends_the_learner_with_the_reason(self):
+        for name, words, token, sentence in (
+                ("steep", ("--alpha", "0.9"), TOKEN,
+                 "error: alpha of the shard at .*: 0.9 is not allowed; expected that of the learner, 0.6"),
+                ("closed", (), "another token of enough bytes", "error: the token is not the server's"),
+        ):
+            shard = self.shard(name, 0, *words, token=token)
+            learner = self.learner("of_" + name, 0, "--shards", f"127.0.0.1:{shard.port}")
+            self.assertEqual(learner.code(), 1)
+            self.assertTrue(learner.find(sentence), learner.text())
+
     def test_every_role_ends_soon_after_a_signal_whatever_it_waits_for(self):
+        self.check_ends_soon(self.shard("shard"), signal.SIGTERM, 128 + signal.SIGTERM)
         learner = self.learner("learner", 0, "--target-return", "1000", "--min-inserts", "100000")
         busy, evaluator = self.actor("busy"), self.evaluator()
         busy.wait_for("leased")
@@ -238,6 +306,11 @@ class Cluster(unittest.TestCase):
                 (["--role", "learner"], r'--listen: "" is not allowed; expected HOST:PORT with --role learner'),
                 (["--connect", "a:1"], r'--connect: "a:1" is not allowed; expected nothing with --role all'),
                 (["--role", "learner", "--listen", "0.0.0.0:0", "--output", ""], "a token, or TLS, or insecure"),
+                (["--role", "replay", "--listen", "0.0.0.0:0"], "a token, or TLS, or insecure"),
+                (["--role", "replay"], r'--listen: "" is not allowed; expected HOST:PORT with --role replay'),
+                (["--shards", "a:1"], r'--shards: "a:1" is not allowed; expected nothing with --role all'),
+                (["--role", "learner", "--listen", "a:1", "--shards", "b"],
+                 r'--shards: "b" is not allowed; expected HOST:PORT'),
         ):
             process = self.start("bad", *words, token=None)
             self.assertIn(process.code(), (1, 2))

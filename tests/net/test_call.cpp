@@ -132,6 +132,22 @@ TEST_CASE("a call that waits ends at its deadline, by a stop token, and with the
   CHECK(client.call(bytes_of("x"), never, Deadline::after(30s)) == Outcome::closed);
 }
 
+TEST_CASE("a server that hangs does not keep its client from ending") {
+  testing::RecordingSink sink;
+  std::atomic<bool> hangs{true};
+  const auto hang = [&](std::span<const std::byte>, std::vector<std::byte>&) {
+    while (hangs) std::this_thread::sleep_for(1ms);
+  };
+  Server server({.log = nullptr}, testing::layout(), Services{.insert = sink.callable(), .call = hang});
+  Client client(learner_to(server), testing::layout());
+  CHECK(testing::send(client, 0, 0, 1) == Outcome::ok);
+  CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);  // the last that the client hears
+  CHECK(client.call(
+            bytes_of("x"), [](auto) {}, Deadline::after(20ms)) == Outcome::timeout);
+  CHECK(client.stop(Deadline::after(30s)) == Outcome::ok);
+  hangs = false;
+}
+
 TEST_CASE("a refused client's calls throw its error") {
   ServerOptions options{.log = nullptr};
   options.token = Token("0123456789abcdef");

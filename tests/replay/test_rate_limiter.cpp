@@ -587,3 +587,24 @@ TEST_CASE("bad options are refused by name") {
   CHECK(refusal({.report_after = troop::Clock::duration::max(), .report = {}}) == "nothing was thrown");
   CHECK(refusal({}) == "nothing was thrown");
 }
+
+TEST_CASE("inserts that were made elsewhere count without being asked, and let samples go on") {
+  RateLimiter limiter({.min_inserts = 10, .samples_per_insert = 2.0, .tolerance = 5.0, .report = nullptr});
+  CHECK(limiter.insert_room() == 15);
+  limiter.count_inserts(4);
+  CHECK(limiter.insert_room() == 11);
+  CHECK(limiter.await_sample(1, Deadline::now()) == Outcome::timeout);
+  std::thread learner([&] { CHECK(limiter.await_sample(10, Deadline::after(30s)) == Outcome::ok); });
+  limiter.count_inserts(6);
+  learner.join();
+  CHECK(limiter.insert_room() == 10);  // five are paid for
+  limiter.count_inserts(20);           // more than there is room for
+  CHECK(limiter.insert_room() == 0);
+  CHECK(limiter.inserts() == 30);
+  CHECK(limiter.await_insert(1, Deadline::now()) == Outcome::timeout);
+  CHECK(limiter.await_sample(30, Deadline::now()) == Outcome::ok);
+  CHECK(limiter.insert_room() == 5);
+  limiter.close();
+  CHECK(limiter.insert_room() == 0);
+  CHECK(RateLimiter({.samples_per_insert = 0.0}).insert_room() == RateLimiter::kMaxCount);
+}

@@ -66,6 +66,49 @@ class HookedShard : public Shard {
   std::size_t draws = 0;
 };
 
+/// A shard that answers when it is waited for; a lost one never does.
+class ApartShard : public Shard {
+ public:
+  struct PendingDraw {
+    std::vector<double> parts;
+    Random random{0};
+    troop::DrawTarget<std::byte> target;
+  };
+  struct PendingUpdate {
+    std::vector<Key> keys;
+    std::vector<float> priorities;
+  };
+  using Shard::Shard;
+
+  void begin_draw(std::span<const double> parts, Random& random, const troop::DrawTarget<std::byte>& target,
+                  PendingDraw& pending) {
+    ++begun;
+    pending = {{parts.begin(), parts.end()}, random, target};
+  }
+  double finish_draw(PendingDraw& pending) {
+    ++finished;
+    if (at_finish) at_finish();
+    if (!is_lost) return draw(pending.parts, pending.random, pending.target);
+    clear();
+    for (Key& key : pending.target.keys) key = 999;  // whatever came before it was lost
+    throw EmptyReplay("lost");
+  }
+  void begin_update(std::span<const Key> keys, std::span<const float> priorities, PendingUpdate& pending) {
+    ++begun;
+    pending = {{keys.begin(), keys.end()}, {priorities.begin(), priorities.end()}};
+  }
+  std::size_t finish_update(PendingUpdate& pending) {
+    ++finished;
+    if (at_finish) at_finish();
+    return update(pending.keys, pending.priorities);
+  }
+
+  std::function<void()> at_finish;
+  bool is_lost = false;
+  std::size_t begun = 0, finished = 0;
+};
+static_assert(troop::RemoteReplayShard<ApartShard> && !troop::RemoteReplayShard<Shard>);
+
 /// Adds a batch and notes what priority each of its keys has.
 template <class Replay>
 void add(Replay& replay, const std::vector<float>& priorities, std::map<Key, float>& priority_of) {
@@ -452,6 +495,47 @@ TEST_CASE("places of a shard that has become empty are drawn again from the othe
 
     // Everything goes.
     replay.shards()[0]->before_draw = [&] { replay.clear(); };
+    CHECK(error_of([&] { replay.sample(5, {}, random); }) == "sample from an empty replay");
+  }
+}
+
+TEST_CASE("shards that work apart are all begun before one is waited for; what a lost one owes others give") {
+  const std::uint64_t seed = troop::testing::seed();
+  CAPTURE(seed);
+  for (std::uint64_t round = 0; round < 20; ++round) {  // from other shards on
+    Random random(seed, "apart", round);
+    ShardedReplay<ApartShard> replay({.capacity = 40, .alpha = 1.0}, 4);
+    add_one_each(replay, 10, 1.0f);
+    std::size_t begun_together = 0;
+    for (const auto& shard : replay.shards()) {
+      shard->at_finish = [&] {
+        std::size_t begun = 0;
+        for (const auto& other : replay.shards()) begun += other->begun;
+        begun_together = std::max(begun_together, begun);
+      };
+    }
+    for (const std::size_t s : {0u, 2u}) replay.shards()[s]->is_lost = true;
+    const auto batch = replay.sample(80, {.beta = 1.0}, random);
+    CHECK(begun_together == 6);  // four, then the two that were not lost
+    std::size_t again = 0;
+    std::map<Key, std::uint32_t> numbers;
+    for (std::size_t i = 0; i < 80; ++i) {
+      CHECK(batch.keys[i] % 2 == 1);
+      const auto number = number_of(batch.records()[i]);
+      CHECK(number != troop::testing::kTorn);
+      CHECK(numbers.emplace(batch.keys[i], number).first->second == number);
+      again += batch.probabilities[i] > 0.03;
+      CHECK(batch.weights[i] == doctest::Approx(1.0 / 40 / batch.probabilities[i]));
+    }
+    CHECK(again == 40);
+
+    begun_together = 0;
+    for (const auto& shard : replay.shards()) shard->begun = 0;
+    CHECK(replay.update(std::vector<Key>{1, 3, 5}, std::vector<float>{2.0f, 3.0f, 4.0f}) == 0);
+    CHECK(begun_together == 2);
+    CHECK(replay.total_priority() == 26.0);
+    CHECK(replay.next_key() == 40);
+    for (const auto& shard : replay.shards()) shard->is_lost = true;
     CHECK(error_of([&] { replay.sample(5, {}, random); }) == "sample from an empty replay");
   }
 }

@@ -24,6 +24,7 @@
 #include <troop/nn/transition_batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
 #include <troop/replay/rate_limiter.hpp>
+#include <troop/replay/replay_options.hpp>
 
 namespace troop::agent {
 
@@ -69,6 +70,9 @@ struct LearnerStatistics {
 /// `step()` does everything in the calling thread; the same seed and the same inserts give the same
 /// parameters bit for bit. `run()` overlaps: one thread samples up to `prefetch` batches ahead, the calling
 /// thread trains, a third writes priorities back; priorities are then up to `prefetch` + 2 steps late.
+///
+/// A replay whose `sample` takes a deadline and a stop token as well and returns an Outcome, as that of
+/// shards on other machines does, may let the learner wait.
 ///
 /// Not thread-safe, but for `statistics` and `steps`, which may be called from any thread.
 ///
@@ -160,9 +164,15 @@ class Learner {
   };
 
   Outcome sample(Work& work, Deadline deadline, const std::stop_token& stop = {}) {
-    const Outcome outcome = limiter_.await_sample(options_.batch_size, deadline, stop);
-    if (outcome == Outcome::ok)
-      replay_.sample(options_.batch_size, {.beta = options_.beta(sampled_++)}, random_, work.batch);
+    Outcome outcome = limiter_.await_sample(options_.batch_size, deadline, stop);
+    if (outcome != Outcome::ok) return outcome;
+    const SampleOptions options{.beta = options_.beta(sampled_)};
+    if constexpr (requires { replay_.sample(1, options, random_, work.batch, deadline, stop); }) {
+      outcome = replay_.sample(options_.batch_size, options, random_, work.batch, deadline, stop);
+    } else {
+      replay_.sample(options_.batch_size, options, random_, work.batch);
+    }
+    sampled_ += outcome == Outcome::ok;
     return outcome;
   }
 

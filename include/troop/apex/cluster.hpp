@@ -1,5 +1,5 @@
 /// @file
-/// The processes of a cluster besides its learner: actors and evaluators, and what they share with it.
+/// The processes of a cluster besides its learner: shards, actors and evaluators, and what they share with it.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,19 @@
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
+#include <troop/core/record.hpp>
 #include <troop/core/thread_group.hpp>
+#include <troop/core/view.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
 #include <troop/net/client.hpp>
+#include <troop/net/remote_replay.hpp>
 #include <troop/net/server.hpp>
+#include <troop/net/shard_service.hpp>
+#include <troop/net/sharded_sink.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
+#include <troop/replay/prioritized_replay.hpp>
 
 namespace troop::apex {
 
@@ -81,14 +87,18 @@ inline net::ServerOptions server_options(const Options& options) {
 
 inline net::LeaseOptions lease_options(const Options& options) {
   const std::chrono::duration<double> seconds(options.cluster.lease_seconds);
-  return {.planned = planned_of(options), .duration = std::chrono::duration_cast<Clock::duration>(seconds)};
+  return {.planned = planned_of(options),
+          .duration = std::chrono::duration_cast<Clock::duration>(seconds),
+          .replays = options.cluster.shards};
 }
 
-inline net::ClientOptions client_options(const Options& options, std::size_t record_bytes) {
+/// `num_servers`: to which the process sends its items. An outbox must have room for two batches at least.
+inline net::ClientOptions client_options(const Options& options, std::size_t record_bytes,
+                                         std::size_t num_servers = 1) {
   const std::size_t batch_bytes = net::InsertPayload::bytes(options.actor.batch_size, record_bytes) + 64;
-  const std::size_t outbox_bytes = options.cluster.outbox_bytes != 0
-                                       ? options.cluster.outbox_bytes
-                                       : std::max<std::size_t>(4096, 8 * options.num_actors * batch_bytes);
+  const std::size_t batches = std::max<std::size_t>(3, 8 * options.num_actors / num_servers);
+  const std::size_t outbox_bytes =
+      options.cluster.outbox_bytes != 0 ? options.cluster.outbox_bytes / num_servers : batches * batch_bytes;
   char host[64] = "";
   ::gethostname(host, sizeof host - 1);
   return {.connect = options.cluster.connect,
@@ -98,12 +108,49 @@ inline net::ClientOptions client_options(const Options& options, std::size_t rec
           .name = std::string(host) + ":" + std::to_string(::getpid()),
           .float16_parameters = options.cluster.float16_parameters,
           .compression = options.cluster.compression,
-          .max_outbox_bytes = outbox_bytes,
+          .max_outbox_bytes = std::max<std::size_t>(4096, outbox_bytes),
           .when_full = options.cluster.drop_oldest ? net::FullPolicy::drop_oldest : net::FullPolicy::block,
           .log = log_of(options)};
 }
 
-/// How long anything in a client's process waits before it looks whether it has been told to end.
+/// How the learner reaches the shards of its replay.
+inline net::RemoteReplayOptions remote_replay_options(const Options& options) {
+  return {.shards = options.cluster.shards,
+          .shard = {.client = client_options(options, 0)},
+          .replay = options.replay};
+}
+
+inline ShardsReport shards_report(const net::RemoteReplay& replay) {
+  ShardsReport report{.num_there = replay.num_there(), .count = replay.shards().size()};
+  for (const auto& shard : replay.shards()) report.losses += shard->shard_statistics().losses;
+  return report;
+}
+
+/// Where a process of actors sends its items: to the learner, or to the shards that the learner has named.
+struct Destination {
+  net::Client& learner;
+  std::optional<net::ShardedSink> shards = {};
+
+  Outcome insert(const BatchView& records, std::span<const float> priorities, Deadline deadline) {
+    return shards ? shards->insert(records, priorities, deadline)
+                  : learner.insert(records, priorities, deadline);
+  }
+
+  Outcome stop(Deadline deadline) {
+    const Outcome outcome = shards ? shards->stop(deadline) : Outcome::ok;
+    const Outcome goodbye = learner.stop(deadline);
+    return outcome == Outcome::ok ? goodbye : outcome;
+  }
+
+  std::uint64_t dropped_items() const {
+    std::uint64_t items = learner.statistics().dropped_items;
+    for (std::size_t i = 0; shards && i < shards->num_clients(); ++i)
+      items += shards->statistics(i).dropped_items;
+    return items;
+  }
+};
+
+/// How long anything in a process beside the learner waits before it looks whether it has been told to end.
 inline constexpr Clock::duration kSlice = std::chrono::milliseconds(50);
 
 /// What a refusal means for this process: 0, if the learner has finished; else it throws.
@@ -127,7 +174,8 @@ inline int exit_code(const StopSignal& signal) {
 /// stand still; they go on by themselves with whichever learner is there next.
 ///
 /// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
-/// refuses this process for good before it has begun, RefusedError when it does so later.
+/// refuses this process for good before it has begun, RefusedError when it or all shards do so later, Error
+/// when the next learner has other shards.
 template <env::Environment Environment, class Make>
 int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
@@ -135,18 +183,23 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   const RecordLayout layout = env::transition_layout(spec);
   net::Client client(detail::client_options(options, layout.size()), layout);
   std::atomic<bool> is_connected = false;
+  detail::Destination destination{client};
   using Environments = env::VectorEnvironment<Environment>;
-  using Actor = agent::Actor<Environments, nn::EigenNetwork, net::Client, net::Client>;
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, detail::Destination, net::Client>;
   std::vector<std::unique_ptr<Actor>> actors;
   try {
+    const auto count = static_cast<std::uint32_t>(detail::environments_of(options));
     std::optional<net::Leased> lease;
-    while (!lease && signal.received() == 0)
-      lease = client.lease(static_cast<std::uint32_t>(detail::environments_of(options)),
-                           Deadline::after(detail::kSlice));
+    while (!lease && signal.received() == 0) lease = client.lease(count, Deadline::after(detail::kSlice));
     if (!lease) return detail::exit_code(signal);
+    if (!lease->replays.empty()) {
+      const net::ClientOptions to_shard =
+          detail::client_options(options, layout.size(), lease->replays.size());
+      destination.shards.emplace(lease->replays, to_shard, layout);
+    }
     if (!options.quiet) {
       std::printf("leased environments %llu to %llu of %llu\n", static_cast<unsigned long long>(lease->first),
-                  static_cast<unsigned long long>(lease->first + detail::environments_of(options) - 1),
+                  static_cast<unsigned long long>(lease->first + count - 1),
                   static_cast<unsigned long long>(lease->planned));
       std::fflush(stdout);
     }
@@ -161,8 +214,9 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       Environments environments(
           {.count = options.environments_per_actor, .seed = seed, .first_index = actor_options.first_index},
           make);
-      actors.push_back(std::make_unique<Actor>(
-          std::move(environments), nn::EigenNetwork(network, options.seed), client, client, actor_options));
+      actors.push_back(std::make_unique<Actor>(std::move(environments),
+                                               nn::EigenNetwork(network, options.seed), destination, client,
+                                               actor_options));
     }
 
     ThreadGroup threads([] {});
@@ -183,9 +237,12 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       const net::ClientStatistics connection = client.statistics();
       is_connected = connection.is_connected;
       client.flush(Deadline::now());  // throws when the learner has refused this process
+      if (client.lease(count, Deadline::now())->replays != lease->replays)
+        throw Error("the learner that is there now has its replay elsewhere: start this process anew");
       const double seconds = seconds_since(start);
       if (!options.quiet && seconds - last_line >= 10.0) {
         last_line = seconds;
+        const std::uint64_t dropped = destination.dropped_items();
         double mean_return = 0.0;
         std::uint64_t steps = 0;
         for (const auto& actor : actors) {
@@ -197,20 +254,50 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
                     actors.front()->epsilons().front(), return_text(mean_return).c_str(),
                     static_cast<unsigned long long>(connection.parameter_version),
                     connection.is_connected ? "connected" : "not connected",
-                    connection.dropped_items == 0
-                        ? ""
-                        : ("  dropped " + std::to_string(connection.dropped_items)).c_str());
+                    dropped == 0 ? "" : ("  dropped " + std::to_string(dropped)).c_str());
         std::fflush(stdout);
       }
       std::this_thread::sleep_for(detail::kSlice);
     }
     threads.request_stop();
     threads.join();
-    if (client.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
-      std::fprintf(stderr, "the learner did not take the last items in time: they are lost\n");
+    if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
+      std::fprintf(stderr, "%s did not take the last items in time: they are lost\n",
+                   destination.shards ? "the shards" : "the learner");
   } catch (const net::RefusedError& error) {
     return detail::end_of(error, !actors.empty(), options.quiet);
   }
+  return detail::exit_code(signal);
+}
+
+/// A shard on its own: holds items that actors send, and lets a learner draw from them, until a signal comes.
+/// It stays when a learner has finished, and the next one finds its items.
+///
+/// Returns 128 + n for signal n.
+inline int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
+  const Clock::time_point start = Clock::now();
+  PrioritizedReplay<DynamicRecord> replay(options.replay, layout);
+  net::ShardService shard(replay);
+  net::Server server(detail::server_options(options), layout, shard.services());
+  if (!options.quiet) std::printf("listening on %s\n", net::to_string(server.address()).c_str());
+  std::fflush(stdout);
+  double last_line = 0.0;
+  const auto show = [&](double seconds) {
+    if (options.quiet) return;
+    last_line = seconds;
+    const ReplayStatistics statistics = replay.statistics();
+    std::printf("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu\n", seconds,
+                statistics.size, statistics.capacity, static_cast<unsigned long long>(statistics.inserts),
+                static_cast<unsigned long long>(statistics.samples),
+                static_cast<unsigned long long>(server.statistics().connections));
+    std::fflush(stdout);
+  };
+  while (signal.received() == 0) {
+    std::this_thread::sleep_for(detail::kSlice);
+    if (seconds_since(start) - last_line >= 10.0) show(seconds_since(start));
+  }
+  show(seconds_since(start));
+  server.stop(Deadline::after(std::chrono::seconds(1)), net::Farewell::stopping);
   return detail::exit_code(signal);
 }
 

@@ -37,15 +37,18 @@
 
 namespace troop::apex {
 
-/// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay;
-/// actors and evaluators come and go.
-enum class Role { all, learner, actor, evaluator };
+/// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay
+/// unless that is in shards, processes of the role replay; actors and evaluators come and go.
+enum class Role { all, learner, replay, actor, evaluator };
 
 /// How the processes of a cluster find and trust each other.
 struct ClusterOptions {
   Role role = Role::all;
-  std::string listen = {};   ///< HOST:PORT of a learner; port 0 takes any free one and says which
-  std::string connect = {};  ///< HOST:PORT of the learner, for all others
+  std::string listen = {};   ///< HOST:PORT of a learner or shard; port 0 takes any free one and says which
+  std::string connect = {};  ///< HOST:PORT of the learner, for actors and evaluators
+  /// HOST:PORT of each shard, as learner and actors find it; empty: the learner itself holds the replay. The
+  /// learner passes these on to the actors.
+  std::vector<std::string> shards = {};
   std::string token_file =
       {};                 ///< with the shared token; empty: TROOP_TOKEN of the environment, if it is set
   bool insecure = false;  ///< listen beyond loopback without token or TLS
@@ -55,8 +58,9 @@ struct ClusterOptions {
   double lease_seconds = 30.0;      ///< how long a crashed actor's place is kept for it
   bool float16_parameters = false;  ///< actors and evaluators fetch parameters in half the bytes
   net::PayloadCodec compression = net::PayloadCodec::none;  ///< of the batches that an actor sends
-  /// Of an actor process, in bytes; 0: room for eight batches of each of its threads. What lies in an outbox
-  /// while the learner holds the actors back grows old, and old experience harms the learning.
+  /// Of an actor process, in bytes, to all shards together; 0: room for eight batches of each of its threads.
+  /// What lies in an outbox while the learner holds the actors back grows old, and old experience harms the
+  /// learning.
   std::size_t outbox_bytes = 0;
   bool drop_oldest = false;  ///< an actor whose outbox is full drops its oldest batches instead of waiting
   bool tls = false;          ///< actors and evaluators: TLS, with the authorities that the system trusts
@@ -126,6 +130,13 @@ Number parse_number(const std::string& name, const std::string& text) {
   throw InvalidArgument(flag_of(name), "\"" + text + "\"", "true or false");
 }
 
+/// With commas between.
+inline std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
@@ -166,11 +177,14 @@ class OptionTable {
     choice("role", o.cluster.role,
            {{"all", Role::all},
             {"learner", Role::learner},
+            {"replay", Role::replay},
             {"actor", Role::actor},
             {"evaluator", Role::evaluator}},
            "what this process is");
-    text("listen", o.cluster.listen, "where a learner is to be reached, HOST:PORT", "HOST:PORT");
+    text("listen", o.cluster.listen, "where a learner or shard is to be reached, HOST:PORT", "HOST:PORT");
     text("connect", o.cluster.connect, "where an actor or evaluator finds the learner", "HOST:PORT");
+    list("shards", o.cluster.shards, "where the shards of a learner's replay are, with commas between",
+         "HOST:PORT,...");
     text("token_file", o.cluster.token_file,
          "file with the shared token (none: TROOP_TOKEN in the environment)");
     flag("insecure", o.cluster.insecure, "let everybody in who can connect");
@@ -228,6 +242,18 @@ class OptionTable {
 
   void text(const char* name, std::string& value, const char* help, const char* type = "FILE") {
     add(name, help, type, value, [&value](const std::string& text) { value = text; });
+  }
+
+  /// With commas between.
+  void list(const char* name, std::vector<std::string>& values, const char* help, const char* type) {
+    add(name, help, type, joined(values), [&values](const std::string& text) {
+      values.clear();
+      if (text.empty()) return;
+      for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+        end = std::min(text.find(',', begin), text.size());
+        values.push_back(text.substr(begin, end - begin));
+      }
+    });
   }
 
   void flag(const char* name, bool& value, const char* help) {
@@ -408,25 +434,39 @@ class HelpRequested : public Error {
 
 inline const char* name_of(Role role) noexcept {
   return role == Role::learner     ? "learner"
+         : role == Role::replay    ? "replay"
          : role == Role::actor     ? "actor"
          : role == Role::evaluator ? "evaluator"
                                    : "all";
 }
 
+inline void validate_shards(const std::vector<std::string>& shards) {
+  require(shards.size() <= 1024, "shards", shards.size(), "at most 1024");
+  for (const std::string& shard : shards) {
+    const std::uint16_t port = net::parse_address(shard, "shards").port;
+    require(port != 0, "shards", "\"" + shard + "\"", "the port that the shard listens on");
+    const auto times = std::count(shards.begin(), shards.end(), shard);
+    require(times == 1, "shards", "\"" + shard + "\"", "each shard once");
+  }
+}
+
 inline void validate(const ClusterOptions& o) {
   const std::string role = std::string("--role ") + name_of(o.role);
-  const bool is_learner = o.role == Role::learner,
+  const bool is_server = o.role == Role::learner || o.role == Role::replay,
              is_client = o.role == Role::actor || o.role == Role::evaluator;
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
-  require(o.listen.empty() != is_learner, "listen", quoted(o.listen),
-          is_learner ? "HOST:PORT with --role learner" : "nothing with " + role);
+  require(o.listen.empty() != is_server, "listen", quoted(o.listen),
+          (is_server ? "HOST:PORT with " : "nothing with ") + role);
   require(o.connect.empty() != is_client, "connect", quoted(o.connect),
           is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
-  if (is_learner) net::parse_address(o.listen, "listen");
+  if (is_server) net::parse_address(o.listen, "listen");
   if (is_client) net::parse_address(o.connect, "connect");
   require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
           "nothing with " + role);
-  require(!o.insecure || is_learner, "insecure", "true", "false with " + role);
+  require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
+          "nothing with " + role);
+  validate_shards(o.shards);
+  require(!o.insecure || is_server, "insecure", "true", "false with " + role);
   require(!o.tls || is_client, "tls", "true", "false with " + role);
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
@@ -465,8 +505,12 @@ inline void Options::validate() const {
             "nothing with any role but all");
     replay.validate();
     rate.validate();
-    require(rate.min_inserts <= replay.capacity, "min_inserts", rate.min_inserts,
+    const std::size_t num_shards = cluster.shards.size();
+    const bool has_shards = num_shards > 0 || cluster.role == Role::replay;
+    require(rate.min_inserts <= replay.capacity || has_shards, "min_inserts", rate.min_inserts,
             "at most capacity, " + std::to_string(replay.capacity));
+    require(rate.samples_per_insert == 0.0 || rate.tolerance >= static_cast<double>(num_shards), "tolerance",
+            rate.tolerance, "at least the number of shards, " + std::to_string(num_shards));
     actor.validate();
     learner.validate();
     train.validate();

@@ -29,17 +29,24 @@ inline std::string return_text(double value) {
   return text;
 }
 
+/// How it stands with a replay's shards.
+struct ShardsReport {
+  std::size_t num_there = 0, count = 0;
+  std::uint64_t losses = 0;  ///< times that one was there and then was not
+};
+
 /// What a progress line shows.
 struct ProgressReport {
   double seconds = 0.0;  ///< since the start
   std::uint64_t environment_steps = 0;
   std::uint64_t learner_steps = 0;
   std::size_t replay_size = 0;
-  std::size_t replay_capacity = 0;
+  std::size_t replay_capacity = 0;  ///< 0: not known yet
   double least_epsilon = 0.0, greatest_epsilon = 0.0;
   double greedy_return = std::nan("");        ///< mean of the last evaluation; NaN before the first
   std::optional<std::uint64_t> clients = {};  ///< of a learner with actors elsewhere: connections
   double policy_lag = 0.0;                    ///< of their items, in versions of the parameters
+  std::optional<ShardsReport> shards = {};    ///< then no policy lag is known
 };
 
 /// Prints reports to a stream. On a terminal one line that is written over, at most ten times a second;
@@ -103,8 +110,8 @@ class Progress {
     const auto rate = [passed](std::uint64_t a, std::uint64_t b) {
       return count(static_cast<double>(a - b) / passed);
     };
-    const double fill =
-        100.0 * static_cast<double>(now.replay_size) / static_cast<double>(now.replay_capacity);
+    const double fill = 100.0 * static_cast<double>(now.replay_size) /
+                        static_cast<double>(std::max<std::size_t>(1, now.replay_capacity));
     const std::string greedy = std::isnan(now.greedy_return) ? "-" : return_text(now.greedy_return);
     char line[160];
     std::snprintf(line, sizeof line,
@@ -113,10 +120,14 @@ class Progress {
                   rate(now.learner_steps, last_.learner_steps).c_str(), fill, now.least_epsilon,
                   now.greatest_epsilon, greedy.c_str());
     if (!now.clients) return line;
-    char cluster[64];
-    std::snprintf(cluster, sizeof cluster, "  clients %llu  lag %.1f",
-                  static_cast<unsigned long long>(*now.clients), now.policy_lag);
-    return std::string(line) + cluster;
+    const std::string with_clients = std::string(line) + "  clients " + std::to_string(*now.clients);
+    if (!now.shards) {
+      std::snprintf(line, sizeof line, "  lag %.1f", now.policy_lag);
+      return with_clients + line;
+    }
+    const auto& [num_there, count, losses] = *now.shards;
+    return with_clients + "  shards " + std::to_string(num_there) + "/" + std::to_string(count) +
+           (losses == 0 ? "" : "  lost " + std::to_string(losses));
   }
 
   std::FILE* stream_;

@@ -36,6 +36,7 @@
 #include <troop/env/vector_environment.hpp>
 #include <troop/net/actor_leases.hpp>
 #include <troop/net/parameter_server.hpp>
+#include <troop/net/remote_replay.hpp>
 #include <troop/net/server.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
@@ -124,7 +125,9 @@ inline void require_memory(const Options& options, const env::Spec& spec, std::s
   const std::size_t memory = physical_memory() / 10 * 9;
   const std::size_t record_bytes = env::transition_layout(spec).size();
   const std::size_t records = memory / (record_bytes + 16);
-  if (options.replay.capacity > records) {
+  const Role role = options.cluster.role;
+  const bool has_replay = role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
+  if (has_replay && options.replay.capacity > records) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
                           "at most " + std::to_string(records) + " records of " +
                               std::to_string(record_bytes) + " bytes in the memory that there is");
@@ -164,32 +167,20 @@ auto make_evaluator(const Options& options, const nn::Network& network, const Ma
   return agent::Evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
 }
 
-}  // namespace detail
+using LocalReplay = PrioritizedReplay<DynamicRecord>;
 
-/// Trains until the greedy policy is as good as `target_return`, the time is over, or a signal comes to
-/// `signal`. Solved means: the mean return of one evaluation's episodes reaches the target, and that of a
-/// second evaluation of the same parameters, on new episodes, does so too; the second is the result. An
-/// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
-/// given.
-///
-/// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
-/// index in the run, from 0, and those of the evaluation, from 0 as well.
-template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
-RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
-                const StopSignal& signal = StopSignal()) {
-  const Clock::time_point start = Clock::now();
-  const env::Spec spec = make(std::uint64_t{0}).spec();
-  const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
-  const double target = detail::target_of(options, spec);
+/// `train` with a replay that is here or in shards elsewhere. Into one elsewhere nothing goes by way of this
+/// process: then `sink` is null.
+template <env::Environment Environment, class Replay, class Make>
+RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay>* sink,
+                     const Options& options, double target, const nn::Network& network, const Make& make,
+                     const StopSignal& signal, Clock::time_point start) {
+  constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
 
-  // The replay and the learner.
-  PrioritizedReplay<DynamicRecord> replay(options.replay, env::transition_layout(spec));
-  RateLimiterOptions rate = options.rate;
-  if (options.quiet) rate.report = {};
-  RateLimiter limiter(rate);
+  // The learner.
   net::ParameterServer parameters;
   nn::TrainOptions train_options = options.train;
-  train_options.num_threads = detail::useful_threads(options.train.num_threads);
+  train_options.num_threads = useful_threads(options.train.num_threads);
   nn::EigenNetwork online(network, options.seed, train_options);
   agent::LearnerOptions learner_options = options.learner;
   learner_options.seed = options.seed;
@@ -197,40 +188,40 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 
   // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster they
   // are elsewhere, and a server takes their place.
-  agent::LocalSink sink(replay, limiter);
   using Environments = env::VectorEnvironment<Environment>;
-  using Actor = agent::Actor<Environments, nn::EigenNetwork, decltype(sink), net::ParameterServer>;
+  using Actor =
+      agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay>, net::ParameterServer>;
   std::vector<std::unique_ptr<Actor>> actors;
   const bool is_head = options.cluster.role == Role::learner;
   for (std::size_t i = 0; i < options.num_actors && !is_head; ++i) {
     agent::ActorOptions actor_options = options.actor;
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
-    actor_options.num_environments = detail::planned_of(options);
+    actor_options.num_environments = planned_of(options);
     Environments environments({.count = options.environments_per_actor,
                                .seed = options.seed,
                                .first_index = actor_options.first_index},
                               make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
-                                             sink, parameters, actor_options));
+                                             *sink, parameters, actor_options));
   }
 
-  net::ActorLeases leases(detail::lease_options(options));
+  net::ActorLeases leases(lease_options(options));
   std::optional<net::Server> server;
   if (is_head) {
-    server.emplace(detail::server_options(options), replay.layout(),
-                   net::Services{.insert =
-                                     [&](const BatchView& records, std::span<const float> priorities) {
-                                       return sink.insert(records, priorities, Deadline::now());
-                                     },
-                                 .parameters = &parameters,
-                                 .leases = &leases});
+    net::Services services{.parameters = &parameters, .leases = &leases};
+    if (sink != nullptr) {
+      services.insert = [sink](const BatchView& records, std::span<const float> priorities) {
+        return sink->insert(records, priorities, Deadline::now());
+      };
+    }
+    server.emplace(server_options(options), replay.layout(), std::move(services));
     if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());
     std::fflush(stdout);
   }
 
   // Evaluation and progress.
-  auto evaluator = detail::make_evaluator<Environment>(options, network, make);
+  auto evaluator = make_evaluator<Environment>(options, network, make);
   RunResult result;
   result.seed = options.seed;
   result.target_return = target;
@@ -241,18 +232,21 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     return result.solved || signal.received() != 0 || seconds_since(start) >= options.max_seconds;
   };
   const auto report = [&] {
-    ProgressReport line{
-        .seconds = seconds_since(start),
-        .learner_steps = learner.steps(),
-        .replay_size = replay.size(),
-        .replay_capacity = replay.capacity(),
-        .least_epsilon = options.actor.epsilon(detail::planned_of(options) - 1, detail::planned_of(options)),
-        .greatest_epsilon = options.actor.epsilon(0, detail::planned_of(options))};
+    ProgressReport line{.seconds = seconds_since(start),
+                        .learner_steps = learner.steps(),
+                        .replay_size = replay.size(),
+                        .replay_capacity = replay.capacity(),
+                        .least_epsilon = options.actor.epsilon(planned_of(options) - 1, planned_of(options)),
+                        .greatest_epsilon = options.actor.epsilon(0, planned_of(options))};
     if (server) {
       const net::ServerStatistics statistics = server->statistics();
       line.environment_steps = statistics.items;  // every step gives one item
       line.clients = statistics.connections;
       line.policy_lag = statistics.mean_policy_lag;
+    }
+    if constexpr (kIsElsewhere) {
+      line.environment_steps = limiter.inserts();  // of older items too, as far as min_inserts counts them
+      line.shards = shards_report(replay);
     }
     for (const auto& actor : actors) line.environment_steps += actor->statistics().steps;
     if (result.episodes > 0) line.greedy_return = result.mean_return;
@@ -301,6 +295,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
       });
     }
     while (!is_over() && !threads.stop_requested()) {
+      if constexpr (kIsElsewhere) replay.check();
       if (learner.steps() >= next_evaluation) evaluate();
       show();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -322,6 +317,38 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   result.learner_steps = last.learner_steps;
   result.signal = signal.received();
   return result;
+}
+
+}  // namespace detail
+
+/// Trains until the greedy policy is as good as `target_return`, the time is over, or a signal comes to
+/// `signal`. Solved means: the mean return of one evaluation's episodes reaches the target, and that of a
+/// second evaluation of the same parameters, on new episodes, does so too; the second is the result. An
+/// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
+/// given.
+///
+/// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
+/// index in the run, from 0, and those of the evaluation, from 0 as well.
+template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
+                const StopSignal& signal = StopSignal()) {
+  const Clock::time_point start = Clock::now();
+  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+  const double target = detail::target_of(options, spec);
+  const RecordLayout layout = env::transition_layout(spec);
+  RateLimiterOptions rate = options.rate;
+  if (options.quiet) rate.report = {};
+  RateLimiter limiter(rate);
+  if (options.cluster.shards.empty()) {
+    detail::LocalReplay replay(options.replay, layout);
+    agent::LocalSink sink(replay, limiter);
+    return detail::train_from<Environment>(replay, limiter, &sink, options, target, network, make, signal,
+                                           start);
+  }
+  net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
+  return detail::train_from<Environment>(replay, limiter, nullptr, options, target, network, make, signal,
+                                         start);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
@@ -383,6 +410,8 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
       for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
     started = true;
     const StopSignal signal;  // until the network is saved
+    if (options.cluster.role == Role::replay)
+      return serve_shard(options, env::transition_layout(spec), signal);
     if (options.cluster.role == Role::actor) return act<Environment>(options, network, make, signal);
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);

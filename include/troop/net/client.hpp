@@ -672,7 +672,7 @@ class Client {
     if (is_open_ && is_done) {
       append_frame(MessageType::goodbye, {}, out_);
       says_goodbye_ = true;
-      expire_after(kLinger, "");
+      expire_after(kLinger, "the server did not close the connection");
       wake_.notify();
       return;
     }

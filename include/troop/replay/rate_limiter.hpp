@@ -139,6 +139,24 @@ class RateLimiter {
     return pass(Side::sample, count, deadline, stop, name);
   }
 
+  /// Counts items that were inserted elsewhere, without asking whether they might be: for replays of other
+  /// processes, which `insert_room` holds back.
+  void count_inserts(std::uint64_t count) {
+    const std::lock_guard lock(mutex_);
+    inserts_ += count;
+    serve();
+  }
+
+  /// How many more items may be inserted now: those before `min_inserts` and `tolerance` more, then as many
+  /// as are paid for; kMaxCount when there is no bound, 0 after `close`.
+  std::uint64_t insert_room() const {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return 0;
+    if (options_.samples_per_insert == 0.0) return kMaxCount;
+    const double room = options_.tolerance - balance(inserts_, samples_) / options_.samples_per_insert;
+    return static_cast<std::uint64_t>(std::clamp(room, 0.0, static_cast<double>(kMaxCount)));
+  }
+
   /// Ends all waiting with Outcome::closed; nothing may go on afterwards.
   void close() {
     const std::lock_guard lock(mutex_);

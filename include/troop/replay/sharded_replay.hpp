@@ -88,6 +88,30 @@ concept ReplayShard = detail::TakesRecords<S> &&
   { shard.max_priority(0.0f) } -> std::same_as<float>;
 };
 
+namespace detail {
+
+template <class S>
+concept WorksApart = requires(S& shard, Random& random, std::span<const double> parts,
+                              const DrawTarget<typename S::Element>& target, std::span<const Key> keys,
+                              std::span<const float> priorities, typename S::PendingDraw& draw,
+                              typename S::PendingUpdate& update) {
+  shard.begin_draw(parts, random, target, draw);
+  { shard.finish_draw(draw) } -> std::same_as<double>;
+  shard.begin_update(keys, priorities, update);
+  { shard.finish_update(update) } -> std::same_as<std::size_t>;
+};
+
+}  // namespace detail
+
+/// A shard that works while its caller does something else: draws and updates of a sharded replay are begun
+/// in all such shards before the first is waited for. `begin_draw(parts, random, target, pending)` and
+/// `finish_draw(pending)` are the two halves of `draw`, `begin_update(keys, priorities, pending)` and
+/// `finish_update(pending)` those of `update`; the first halves throw nothing that the second might. A
+/// pending call is default-constructed in the caller's memory, and neither copied nor moved; when it is
+/// destroyed unfinished, or has been finished, its target is not written to any more.
+template <class S>
+concept RemoteReplayShard = ReplayShard<S> && detail::WorksApart<S>;
+
 /// Keeps items in S shards and draws from them as from one replay: item i with probability p_i^alpha / sum_k
 /// p_k^alpha over all shards. Threads that add, sample and update wait for each other only where they meet in
 /// a shard. For a learner and a sink it is what a PrioritizedReplay is.
@@ -244,25 +268,8 @@ class ShardedReplay {
       // From a random shard on, so that threads do not queue up behind each other.
       const std::size_t start =
           shards_.size() > 1 ? static_cast<std::size_t>(random.below(shards_.size())) : 0;
-      for (std::size_t k = 0; k < shards_.size(); ++k) {
-        const std::size_t s = (start + k) % shards_.size();
-        const std::size_t begin = s > 0 ? scratch.groups.ends[s - 1] : 0;
-        const std::size_t count = scratch.groups.ends[s] - begin;
-        if (!(scratch.totals[s] > 0.0) || (count == 0 && !ask_all)) continue;
-        const DrawTarget<Element> slice{target.keys.subspan(done, count),
-                                        target.probabilities.subspan(done, count), record(target, done)};
-        const double share = scratch.totals[s] / total;
-        try {
-          smallest = std::min(
-              smallest,
-              share * shards_[s]->draw(std::span(scratch.parts).subspan(begin, count), random, slice));
-        } catch (const EmptyReplay&) {  // since its total was read
-          continue;
-        }
-        for (Key& key : slice.keys) key = global(key, s);
-        for (double& probability : slice.probabilities) probability *= share;
-        done += count;
-      }
+      const DrawPlan plan{start, total, ask_all, done};
+      done += draw_from_all(plan, scratch, random, target, smallest);
       if (done == parts.size()) return smallest;
       for (double& part : parts.subspan(done)) part = random.uniform();
     }
@@ -294,10 +301,21 @@ class ShardedReplay {
               "the key of an item that was added");
     });
     std::size_t stale = 0;
-    for_groups(scratch,
-               [&](std::size_t s, std::span<const Key> given, std::span<const float> new_priorities) {
-                 stale += shards_[s]->update(given, new_priorities);
-               });
+    if constexpr (detail::WorksApart<Shard>) {
+      std::vector<typename Shard::PendingUpdate> pending(shards_.size());
+      for_groups(scratch,
+                 [&](std::size_t s, std::span<const Key> given, std::span<const float> new_priorities) {
+                   shards_[s]->begin_update(given, new_priorities, pending[s]);
+                 });
+      for_groups(scratch, [&](std::size_t s, std::span<const Key>, std::span<const float>) {
+        stale += shards_[s]->finish_update(pending[s]);
+      });
+    } else {
+      for_groups(scratch,
+                 [&](std::size_t s, std::span<const Key> given, std::span<const float> new_priorities) {
+                   stale += shards_[s]->update(given, new_priorities);
+                 });
+    }
     return stale;
   }
 
@@ -320,6 +338,13 @@ class ShardedReplay {
     return greatest > 0.0f ? greatest : before_first;
   }
 
+  /// Greater than every key that was given.
+  Key next_key() const {
+    Key next = 0;
+    for (const auto& shard : shards_) next = std::max(next, shard->next_key());
+    return next * shards_.size();
+  }
+
   /// What probabilities are relative to: 0 when nothing can be drawn.
   double total_priority() const {
     return sum([](Shard& shard) { return shard.total_priority(); });
@@ -340,6 +365,14 @@ class ShardedReplay {
   /// Turns in which a shard's whole content is renewed.
   static constexpr std::size_t kTurnsARound = 64;
   static constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
+
+  /// How the places from `done` on are drawn.
+  struct DrawPlan {
+    std::size_t start;  // shard
+    double total;
+    bool ask_all;  // the shards to which no place fell too
+    std::size_t done;
+  };
 
   /// Things to be arranged by shard, those of a shard in their order.
   struct Groups {
@@ -460,6 +493,81 @@ class ShardedReplay {
       within[groups.places[i]] = std::clamp(part, 0.0, kBelowOne);
     }
     return total;
+  }
+
+  /// Draws once from each shard that has something to say. Returns how many places were filled, which then
+  /// stand first.
+  std::size_t draw_from_all(const DrawPlan& plan, DrawScratch& scratch, Random& random,
+                            const DrawTarget<Element>& target, double& smallest) {
+    std::size_t done = plan.done;
+    for_shares(plan, scratch, [&](std::size_t s, std::size_t begin, std::size_t count) {
+      const DrawTarget<Element> slice = part_of(target, done, count);
+      const double share = scratch.totals[s] / plan.total;
+      try {
+        smallest = std::min(smallest, share * shards_[s]->draw(std::span(scratch.parts).subspan(begin, count),
+                                                               random, slice));
+      } catch (const EmptyReplay&) {  // since its total was read
+        return;
+      }
+      make_global(slice, s, share);
+      done += count;
+    });
+    return done - plan.done;
+  }
+
+  /// As above, while all shards draw at the same time.
+  std::size_t draw_from_all(const DrawPlan& plan, DrawScratch& scratch, Random& random,
+                            const DrawTarget<Element>& target,
+                            double& smallest) requires detail::WorksApart<Shard> {
+    std::vector<typename Shard::PendingDraw> pending(shards_.size());
+    std::size_t place = plan.done;
+    for_shares(plan, scratch, [&](std::size_t s, std::size_t begin, std::size_t count) {
+      shards_[s]->begin_draw(std::span<const double>(scratch.parts).subspan(begin, count), random,
+                             part_of(target, place, count), pending[s]);
+      place += count;
+    });
+    std::size_t done = plan.done;
+    place = plan.done;
+    for_shares(plan, scratch, [&](std::size_t s, std::size_t, std::size_t count) {
+      const DrawTarget<Element> slice = part_of(target, place, count);
+      const std::size_t from = std::exchange(place, place + count);
+      const double share = scratch.totals[s] / plan.total;
+      try {
+        smallest = std::min(smallest, share * shards_[s]->finish_draw(pending[s]));
+      } catch (const EmptyReplay&) {
+        return;
+      }
+      make_global(slice, s, share);
+      if (done != from) {  // into the places of a shard before
+        const DrawTarget<Element> to = part_of(target, done, count);
+        std::copy(slice.keys.begin(), slice.keys.end(), to.keys.begin());
+        std::copy(slice.probabilities.begin(), slice.probabilities.end(), to.probabilities.begin());
+        std::move(slice.records, record(target, from + count), to.records);
+      }
+      done += count;
+    });
+    return done - plan.done;
+  }
+
+  /// Calls `f(shard, begin, count)` for each shard that is to draw: `begin` is where its parts are.
+  template <class F>
+  void for_shares(const DrawPlan& plan, const DrawScratch& scratch, F f) const {
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      const std::size_t s = (plan.start + k) % shards_.size();
+      const std::size_t begin = s > 0 ? scratch.groups.ends[s - 1] : 0;
+      const std::size_t count = scratch.groups.ends[s] - begin;
+      if (scratch.totals[s] > 0.0 && (count > 0 || plan.ask_all)) f(s, begin, count);
+    }
+  }
+
+  DrawTarget<Element> part_of(const DrawTarget<Element>& target, std::size_t first, std::size_t count) const {
+    return {target.keys.subspan(first, count), target.probabilities.subspan(first, count),
+            record(target, first)};
+  }
+
+  void make_global(const DrawTarget<Element>& drawn, std::size_t s, double share) const noexcept {
+    for (Key& key : drawn.keys) key = global(key, s);
+    for (double& probability : drawn.probabilities) probability *= share;
   }
 
   /// Calls `f(shard, keys, priorities)` for each shard that has some.
