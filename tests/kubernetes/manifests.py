@@ -10,7 +10,7 @@ import yaml
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDER = os.path.join(ROOT, "examples", "kubernetes")
-TARGETS = ("overlays/local", "overlays/gke-spot", "overlays/gke-shards")
+TARGETS = ("overlays/local", "overlays/gke-spot", "overlays/gke-shards", "batch")
 
 WORKLOADS = ("Deployment", "StatefulSet", "Job")
 CHOICES = {
@@ -223,6 +223,9 @@ def check_pod(workload, documents, known, found):
         if resources.get("requests", {}).get("memory") != resources.get("limits", {}).get("memory") \
                 or "memory" not in resources.get("limits", {}) or "cpu" not in resources.get("requests", {}):
             found.append(f"{here}: must request CPUs, and as much memory as its limit is")
+        for source in container.get("envFrom", []):
+            if ("ConfigMap", source["configMapRef"]["name"]) not in known:
+                found.append(f"{here}: there is no ConfigMap {source['configMapRef']['name']}")
         mounted = {m["name"] for m in container.get("volumeMounts", [])}
         found += [f"{here}: there is no volume {name}" for name in sorted(mounted - volumes)]
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -319,6 +322,8 @@ def problems(documents, options):
         if document["kind"] == "PodDisruptionBudget" and \
                 not any(matches(spec["selector"], labels_of(w)) for w in workloads(documents)):
             found.append(f"{where}: selects no pods")
+        if document["kind"] == "Job" and pod_of(document).get("restartPolicy") != "Never":
+            found.append(f"{where}: a podFailurePolicy needs restartPolicy Never")
         if document["kind"] in ("Deployment", "StatefulSet"):
             if not matches(spec["selector"], labels_of(document)):
                 found.append(f"{where}: does not select its own pods")
@@ -329,7 +334,7 @@ def problems(documents, options):
         check_options(workload, documents, options, found)
         governed = {t for d in documents if d["kind"] == "NetworkPolicy" and
                     matches(d["spec"]["podSelector"], labels_of(workload)) for t in d["spec"]["policyTypes"]}
-        if governed != {"Ingress", "Egress"}:
+        if "Ingress" not in governed or workload["kind"] != "Job" and "Egress" not in governed:
             found.append(f"{name_of(workload)}: no NetworkPolicy closes it")
     check_cluster(documents, found)
     return found

@@ -6,9 +6,11 @@ import copy
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -57,6 +59,8 @@ class Manifests(unittest.TestCase):
         ways = {("Deployment/actor", "StatefulSet/head", 7777), ("Deployment/actor", "StatefulSet/replay", 7778),
                 ("StatefulSet/head", "StatefulSet/replay", 7778)}
         for target, documents in self.rendered.items():
+            if target == "batch":
+                continue  # it reaches a bucket that may be anywhere
             pods = {manifests.name_of(w): w for w in manifests.workloads(documents)}
             for source, workload in pods.items():
                 labels = manifests.labels_of(workload)
@@ -144,6 +148,13 @@ class Manifests(unittest.TestCase):
         documents = self.rendered["overlays/local"]
         self.assertIn("Service/head is there twice",
                       manifests.problems(documents + [manifests.find(documents, "Service/head")], self.options))
+        for path, change, expected in (
+                ((*spec, "restartPolicy"), lambda _: "OnFailure", "needs restartPolicy Never"),
+                (("spec", "podReplacementPolicy"), lambda _: "Fail", "Fail is none of"),
+                ((*container, "envFrom", 0, "configMapRef", "name"), lambda _: "bach", "there is no ConfigMap bach")):
+            documents = copy.deepcopy(self.rendered["batch"])
+            edit(manifests.find(documents, "Job/batch"), path, change)
+            self.assertTrue(any(expected in sentence for sentence in manifests.problems(documents, self.options)))
         documents = copy.deepcopy(self.rendered["overlays/local"])
         recipe = next(d for d in documents if d["kind"] == "ConfigMap")
         recipe["data"]["recipe.conf"] += "btach-size = 3\n"
@@ -171,6 +182,12 @@ class Manifests(unittest.TestCase):
                 "comments: {min-spaces-from-content: 1}}}"
         done = subprocess.run(["yamllint", "-s", "-d", rules, manifests.FOLDER], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_hadolint(self):
+        if shutil.which("hadolint") is None:
+            self.skipTest("there is no hadolint")
+        done = subprocess.run(["hadolint", os.path.join(manifests.FOLDER, "Dockerfile")], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_secrets_are_such_as_the_program_takes(self):
         made = {manifests.name_of(d): d for d in manifests.secrets("red")}
@@ -200,6 +217,82 @@ class Manifests(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("NAMESPACE", done.stderr)
             self.assertEqual(done.stdout, "")
+
+
+class Batch(unittest.TestCase):
+    """troop-batch with a folder as its bucket."""
+
+    SCRIPT = os.path.join(manifests.FOLDER, "batch", "troop-batch")
+
+    def setUp(self):
+        if shutil.which("rclone") is None:
+            self.skipTest("there is no rclone (Debian package rclone)")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.bucket, self.lives = os.path.join(folder.name, "bucket"), 0
+        self.folder = folder.name
+        os.makedirs(os.path.join(self.bucket, "in"))
+
+    def start(self, *command, **environment):
+        """A new life of the pod: nothing is left of the earlier one but the bucket."""
+        self.lives += 1
+        given = {"TROOP_BATCH_INPUT": os.path.join(self.bucket, "in"), "TROOP_BATCH_SECONDS": "1",
+                 "TROOP_BATCH_OUTPUT": os.path.join(self.bucket, "out"), "TROOP_BATCH_PROGRAM": PROGRAM,
+                 "TROOP_BATCH_FOLDER": os.path.join(self.folder, f"work{self.lives}"), **environment}
+        return subprocess.Popen([self.SCRIPT, *command], env={**os.environ, **given}, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def result(self, name):
+        with open(os.path.join(self.bucket, "out", name)) as file:
+            return file.read()
+
+    def test_an_attempt_goes_on_where_the_one_before_was_stopped(self):
+        work = "cat output/lines 2>/dev/null; i=$(cat output/lines 2>/dev/null | wc -l); " \
+               "echo line $i >>output/lines; [ $i -ge 1 ] || sleep 60"
+        first = self.start("sh", "-c", work)
+        while not os.path.exists(os.path.join(self.bucket, "out", "lines")):  # is saved while the work goes on
+            self.assertIsNone(first.poll())
+            time.sleep(0.05)
+        first.send_signal(signal.SIGTERM)
+        self.assertIn("told to stop; saving", first.communicate(timeout=60)[1])
+        self.assertEqual(first.returncode, 143)
+        second = self.start("sh", "-c", work)
+        self.assertEqual(second.communicate(timeout=60)[0], "line 0\n")
+        self.assertEqual(second.returncode, 0)
+        self.assertEqual(self.result("lines"), "line 0\nline 1\n")
+
+    def test_without_a_command_each_saved_network_is_played_once(self):
+        networks = os.path.join(self.bucket, "in")
+        subprocess.run([PROGRAM, "--max-seconds", "0.5", "--quiet", "--output", "first.troop"], cwd=networks,
+                       stdout=subprocess.DEVNULL)
+        os.makedirs(os.path.join(networks, "b"))
+        shutil.copy(os.path.join(networks, "first.troop"), os.path.join(networks, "b", "second.troop"))
+        first = self.start()
+        said = first.communicate(timeout=60)
+        self.assertEqual(first.returncode, 0, said)
+        self.assertEqual(said[0].count("evaluated: mean_return="), 2)
+        self.assertIn("evaluated: mean_return=", self.result("b_second.troop.txt"))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.bucket, "out"))),
+                         ["b_second.troop.txt", "first.troop.txt"])
+        again = self.start()
+        self.assertEqual(again.communicate(timeout=60)[0], "")  # nothing is left to do
+        self.assertEqual(again.returncode, 0)
+        with open(os.path.join(networks, "broken.troop"), "w") as file:
+            file.write("nothing")
+        broken = self.start()
+        self.assertIn("broken.troop", broken.communicate(timeout=60)[1])
+        self.assertEqual(broken.returncode, 2)  # for good, says podFailurePolicy
+
+    def test_what_is_missing_is_said_in_one_line(self):
+        for environment, expected, code in (({"TROOP_BATCH_INPUT": ""}, "TROOP_BATCH_INPUT is not set", 2),
+                                            ({"TROOP_BATCH_SECONDS": "soon"}, "TROOP_BATCH_SECONDS=soon is not", 2),
+                                            ({"TROOP_BATCH_INPUT": "/nowhere"}, "cannot fetch /nowhere", 1)):
+            process = self.start("true", **environment)
+            self.assertIn(expected, process.communicate(timeout=60)[1])
+            self.assertEqual(process.returncode, code)
+        process = self.start("sh", "-c", "exit 7")
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 7)
 
 
 if __name__ == "__main__":
