@@ -13,13 +13,16 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test bench bench-report docs format format-check install clean
+MINUTES ?= 8
+
+.PHONY: help build run test rehearsal bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
+	@echo 'make rehearsal       the manifests of Kubernetes in network namespaces, as root: MINUTES=8 ARGS="--seed 1"'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
@@ -43,6 +46,12 @@ test:
 	$(configure)
 	$(build)
 	@$(launcher) ctest --preset $(PRESET)
+
+rehearsal:
+	$(bootstrap) test
+	$(configure)
+	$(build) --target cart_pole
+	@python3 tests/kubernetes/rehearsal.py build/$(PRESET)/examples/cart_pole --target overlays/gke-shards --minutes $(MINUTES) $(ARGS)
 
 bench:
 	$(bootstrap) bench

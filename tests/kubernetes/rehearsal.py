@@ -204,36 +204,43 @@ class Cluster:
         self.documents = manifests.render(manifests.renderer(), target) + manifests.secrets()
         self.head_workload = manifests.find(self.documents, "StatefulSet/head")
         self.actor_workload = manifests.find(self.documents, "Deployment/actor")
+        self.shard_workload = next((d for d in self.documents if manifests.name_of(d) == "StatefulSet/replay"), None)
         if replicas:
             actor = manifests.arguments_of(manifests.program_of(self.actor_workload))
             planned = replicas * int(actor["num-actors"]) * int(actor["environments-per-actor"])
             self.overrides["TROOP_PLANNED_ENVIRONMENTS"] = str(planned)
             self.actor_workload["spec"]["replicas"] = replicas
         self.names, self.lives, self.begin = {}, 0, time.monotonic()
-        self.head, self.actors = None, {}
+        self.head, self.actors, self.shards = None, {}, {}
         run("ip", "netns", "add", NAME)
         run("ip", "-n", NAME, "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", NAME, "link", "set", "bridge", "up")
 
     def close(self):
-        for pod in [p for p in (self.head, *self.actors.values()) if p is not None]:
+        for pod in [p for p in (self.head, *self.actors.values(), *self.shards.values()) if p is not None]:
             if not pod.ended:
                 pod.end(notice=False)
         run("ip", "netns", "del", NAME)
 
     def start_head(self):
         self.head = Pod(self, "head-0", self.head_workload)
-        self.publish({"head-0.head": self.head.address})
+        self.publish(**{"head-0.head": self.head.address})
         return self.head
+
+    def start_shards(self):
+        for number in range(self.shard_workload["spec"]["replicas"] if self.shard_workload else 0):
+            pod = self.shards[number] = Pod(self, f"replay-{number}", self.shard_workload)
+            self.publish(**{f"replay-{number}.replay": pod.address})
 
     def kill_head(self):
         self.head.end(notice=False)
-        self.publish({})  # as soon as the pod is gone
+        del self.names["head-0.head"]  # as soon as the pod is gone
+        self.publish()
 
-    def publish(self, names):
-        self.names = names
-        for actor in self.actors.values():
-            actor.write_hosts()
+    def publish(self, **names):
+        self.names.update(names)
+        for pod in (*self.actors.values(), *self.shards.values(), *([self.head] if self.head else [])):
+            pod.write_hosts()
 
     def start_actor(self, number):
         self.actors[number] = Pod(self, f"actor-{number}", self.actor_workload)
@@ -249,6 +256,7 @@ LEARNS = r"  [1-9][0-9.]*[kM]? updates/s  "
 def rehearse(cluster, minutes, solved, seed, pause):
     """The whole play; returns what was measured."""
     draw = random.Random(seed)
+    cluster.start_shards()
     head = cluster.start_head()
     count = cluster.actor_workload["spec"]["replicas"]
     for number in range(count):
@@ -305,8 +313,9 @@ def rehearse(cluster, minutes, solved, seed, pause):
         cluster.say(f"CartPole is solved {moment - cluster.head.started:.1f} s after the head's last start")
     processor = cluster.head.cpu_seconds() / (time.monotonic() - cluster.head.started)
     cluster.say(f"processors: head {processor:.2f}; memory: head {cluster.head.memory() / 2**20:.0f} MiB, an actor pod at most "
-                f"{max(a.memory() for a in cluster.actors.values()) / 2**20:.0f} MiB")
-    for pod in (cluster.head, *cluster.actors.values()):
+                f"{max(a.memory() for a in cluster.actors.values()) / 2**20:.0f} MiB" +
+                "".join(f", {s.name} {s.memory() / 2**20:.0f} MiB" for s in cluster.shards.values()))
+    for pod in (cluster.head, *cluster.actors.values(), *cluster.shards.values()):
         seconds, code = pod.end(notice=True)
         assert code == 128 + signal.SIGTERM, f"{pod.name} ended with {code}"
         assert seconds < pod.grace, f"{pod.name} took {seconds:.1f} s to end"
