@@ -88,9 +88,8 @@ class Manifests(unittest.TestCase):
         gpu = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
         spot, old = {"cloud.google.com/gke-spot": "true"}, {"cloud.google.com/gke-preemptible": "true"}
         self.assertEqual([fits("Deployment/actor", node) for node in (spot, old, {}, gpu)], [True, True, False, False])
-        self.assertEqual([fits("StatefulSet/head", node) for node in (gpu, {**gpu, **spot}, {**gpu, **old}, {}, spot)],
-                         [True, False, False, False, False])
-        self.assertEqual([fits("StatefulSet/replay", node) for node in ({}, spot, old, gpu)], [True, False, False, False])
+        for workload in ("StatefulSet/head", "StatefulSet/replay"):
+            self.assertEqual([fits(workload, node) for node in ({}, spot, old, gpu)], [True, False, False, False])
 
     def test_the_rules_find_what_is_wrong(self):
         head, actor, spec = "StatefulSet/head", "Deployment/actor", ("spec", "template", "spec")
