@@ -3,6 +3,7 @@ PRESET ?= release
 SEED ?=
 ARGS ?=
 PEERS ?=
+MINUTES ?= 0
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
 
@@ -13,9 +14,7 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
 
-MINUTES ?= 8
-
-.PHONY: help build run test rehearsal bench bench-report docs format format-check install clean
+.PHONY: help build run test fuzz rehearsal atari-deps bench bench-report docs format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
@@ -23,6 +22,8 @@ help:
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
 	@echo 'make rehearsal       the manifests of Kubernetes in network namespaces, as root: MINUTES=8 ARGS="--seed 1"'
+	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
+	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
 	@echo 'make bench           measure; PEERS="..." adds rivals, ARGS="--quick" options; build/benchmarks.md'
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
@@ -41,17 +42,33 @@ run:
 	$(build) --target cart_pole
 	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+# Without a package index all but the tests of Gymnasium and Atari can be run, and those say that they were skipped.
 test:
 	$(bootstrap) test
 	$(configure)
+	@[ -n "$$TROOP_NO_BOOTSTRAP" ] || cmake --build --preset $(PRESET) --target atari_deps || \
+	  echo 'The tests of Gymnasium and Atari will be skipped.'
 	$(build)
 	@$(launcher) ctest --preset $(PRESET)
 
+rehearsal: MINUTES = 8
 rehearsal:
 	$(bootstrap) test
 	$(configure)
 	$(build) --target cart_pole
 	@python3 tests/kubernetes/rehearsal.py build/$(PRESET)/examples/cart_pole --target overlays/gke-shards --minutes $(MINUTES) $(ARGS)
+
+fuzz: PRESET = fuzz
+fuzz:
+	$(bootstrap) fuzz
+	@cmake --preset fuzz -DTROOP_FUZZ_MINUTES=$(MINUTES) --log-level=WARNING >/dev/null
+	$(build)
+	@ctest --preset fuzz
+
+atari-deps:
+	$(bootstrap) atari
+	$(configure)
+	$(build) --target atari_deps
 
 bench:
 	$(bootstrap) bench

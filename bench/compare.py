@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-PARTS = ("replay", "threads", "environment", "learner")
+PARTS = ("replay", "threads", "environment", "learner", "transport")
 VERBS = ("add50", "sample512", "update512", "mix")
 ADD_CHUNK = 50
 RECORD_BYTES = {"cart_pole": 44, "atari": 56460}
@@ -34,6 +34,15 @@ ENTRIES = {"cart_pole": [2**i for i in range(14, 24)], "atari": [2**i for i in r
 WORKLOADS = {"cart_pole": "A", "atari": "B"}  # the peers script's names of the records
 ENVIRONMENTS = (1, 8, 256)
 LEARNER_BATCH = 512
+WRITERS = (1, 2, 4, 8)
+TRANSPORT_ENTRIES = {"cart_pole": 2**18, "atari": 2**11}
+QUICK_WRITERS = (1,)
+# Connections of one process: how many, how many with --quick, and what is said of them.
+CONNECTIONS = {
+    "actors": (1000, 10, ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes")),
+    "fan_out": (300, 10, ("seconds", "server_bytes")),
+}
+CONNECTION_FIGURES = tuple(dict.fromkeys(name for _, _, names in CONNECTIONS.values() for name in names))
 REPLAY_PEERS = {"cpprb": [], "torchrl": [], "tianshou": ["--variant", "vector"], "reverb": []}
 PEERS = (*REPLAY_PEERS, "env")
 DEFAULTS = {"rounds": 5, "seconds": 0.3, "entries": [2**17, 2**20], "atari_entries": [2**15]}
@@ -63,6 +72,7 @@ class Work:
     entries: int | None = None
     environments: int | None = None
     batch: int | None = None
+    writers: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +117,14 @@ class Threads:
     entries: int
     adders: int
     learners: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Connections:
+    """Who was connected to a server."""
+
+    work: str
+    connections: int
 
 
 class Failed(Exception):
@@ -265,6 +283,8 @@ class Bench:
         self.series = {}  # Work -> {contestant: Series}
         self.threads = {}  # Threads -> [{counter: value}], one a round
         self.threads_command = {}
+        self.connections = {}  # Connections -> [{figure: value}], one a round
+        self.connections_command = {}
         self.bandwidths = {}  # "copy" or "read" -> [bytes a second], one a round
         self.troop = {}
         self.problems = []
@@ -398,6 +418,35 @@ class Bench:
             )
             self.threads_command[who] = command
             figures.append((f"{adders}+{learners}", f"{counter(entry, 'efficiency'):.2f}"))
+        return figures
+
+    def measure_writers(self, path, contestant, pattern, work):
+        """Items a second of all writers; a call is a batch of one of them."""
+        found, context, command = self.run_program(path, pattern)
+        self.note_build(path, context)
+        figures = []
+        for benchmark, _, entry in found:
+            if counter(entry, "record_bytes") != work.record_bytes:
+                raise Failed(f"{benchmark} has records of {entry['record_bytes']:g} bytes")
+            us = ADD_CHUNK * 1e6 / counter(entry, "items_per_second")
+            version = context.get("troop_version", "")
+            self.record(work, contestant, Figure(us, us, us), command=command, version=version, note="")
+            figures.append((work.work, show(us)))
+        return figures
+
+    def measure_connections(self, path, who, names):
+        pattern = f"^{who.work}/.*:{who.connections}/"
+        found, context, command = self.run_program(path, pattern)
+        self.note_build(path, context)
+        figures = []
+        for _, us, entry in found:
+            values = {}
+            for name in names:
+                source = {"inserts_per_s": "items_per_second"}.get(name, name)
+                values[name] = us / 1e6 if name == "seconds" else counter(entry, source)
+            self.connections.setdefault(who, []).append(values)
+            self.connections_command[who] = command
+            figures += [(name, f"{value:.3g}") for name, value in values.items()]
         return figures
 
     # -- peers
@@ -547,6 +596,45 @@ class Bench:
             contestants.append(("pytorch", lambda: self.run_peer(arguments, figure_of)))
         return [("learner mlp", contestants)]
 
+    def transport_cells(self, installed):
+        program = "bench_net_transport"
+        if not self.built(program, "transport"):
+            return []
+        path = self.program(program)
+        cells = []
+        for record, entries in TRANSPORT_ENTRIES.items():
+            if record == "atari" and not self.options.atari_entries:
+                continue
+            for writers in QUICK_WRITERS if self.options.quick else WRITERS:
+                work = Work("transport", "insert50", record, RECORD_BYTES[record], entries, writers=writers)
+                contestants = self.transport_contestants(path, work)
+                if record == "cart_pole" and "reverb" in installed:
+                    contestants.append(("reverb", functools.partial(self.measure_reverb_writers, work)))
+                cells.append((f"transport {record} {writers}", contestants))
+        for what, (count, quick_count, names) in CONNECTIONS.items():
+            who = Connections(what, quick_count if self.options.quick else count)
+            measure = functools.partial(self.measure_connections, path, who, names)
+            cells.append((f"transport {what} {who.connections}", [(TROOP, measure)]))
+        return cells
+
+    def transport_contestants(self, path, work):
+        contestants = []
+        for contestant, verb in ((TROOP, "insert"), (FLOOR, "stream")):
+            pattern = f"^{verb}/{work.record}/writers:{work.writers}/"
+            measure = functools.partial(self.measure_writers, path, contestant, pattern, work)
+            contestants.append((contestant, measure))
+        return contestants
+
+    def measure_reverb_writers(self, work):
+        def figure_of(said):
+            if said["op"] != "conc":
+                return None
+            us = ADD_CHUNK * 1e6 / positive(said["insert_alone"])
+            return work, said["peer"], Figure(us, us, us)
+
+        arguments = ["reverb", "--workload", WORKLOADS[work.record], "--cap", str(work.entries)]
+        return self.run_peer([*arguments, "--variant", f"conc {work.writers}"], figure_of)
+
     # -- the whole
 
     def installed_peers(self):
@@ -621,13 +709,26 @@ class Bench:
             rows.append(row)
         return rows
 
+    def connections_rows(self):
+        rows = []
+        for who, rounds in self.connections.items():
+            row = dataclasses.asdict(who)
+            for name in CONNECTION_FIGURES:
+                values = [figures[name] for figures in rounds if name in figures]
+                row[name] = statistics.median(values) if values else None
+                row[f"{name}_spread"] = [min(values), max(values)] if values else None
+            row["rounds"] = len(rounds)
+            row["command"] = self.connections_command[who]
+            rows.append(row)
+        return rows
+
     def bandwidth_medians(self):
         rates = {what: self.bandwidths.get(what) for what in BANDWIDTHS}
         medians = {what: statistics.median(found) if found else None for what, found in rates.items()}
         return {f"{what}_bytes_per_s": median for what, median in medians.items()}
 
     def measured(self):
-        return bool(self.rows() or self.threads)
+        return bool(self.rows() or self.threads or self.connections)
 
     def write(self, complete):
         options = self.options
@@ -656,6 +757,7 @@ class Bench:
             },
             "rows": self.rows(),
             "threads": self.threads_rows(),
+            "connections": self.connections_rows(),
             "problems": self.problems,
         }
         write_atomically(options.output, json.dumps(result, indent=2) + "\n")
@@ -671,12 +773,15 @@ class Bench:
                 f"{row['record']} {row['entries']}, adders {row['adders']}, learners {row['learners']}: "
                 f"{', '.join(rates)}, efficiency {row['efficiency']:.2f}"
             )
+        for row in self.connections_rows():
+            figures = [f"{name} {row[name]:.3g}" for name in CONNECTION_FIGURES if row[name] is not None]
+            self.say(f"{row['work']}, {row['connections']} connections: {', '.join(figures)}")
 
     def table_of_rows(self, rows):
         head = ("work", "record", "size", "troop us", "spread", "floor us", "peer", "us", "spread", "ratio")
         lines = [head]
         for row in rows:
-            size = row["entries"] or row["environments"] or row["batch"]
+            size = row["writers"] or row["entries"] or row["environments"] or row["batch"]
             line = [row["work"], row["record"] or "-", str(size), show(row["troop_us"])]
             line += [show_spread(row["troop_us_spread"])]
             line += ["-" if row["floor_us"] is None else show(row["floor_us"])]

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from compare import BANDWIDTHS, RECORD_BYTES, TROOP, write_atomically
 
+# In what one work differs from another.
+SIZES = ("work", "record", "entries", "environments", "batch", "writers")
 README = Path(__file__).resolve().with_name("README.md")
 
 
@@ -38,10 +40,10 @@ def load(path):
         raise BadResult(f"is no JSON ({error})") from error
     if not isinstance(result, dict) or result.get("format") != 1:
         raise BadResult("is no result of compare.py in format 1")
-    for field in ("command", "machine", "troop", "settings", "rows", "threads", "problems"):
+    for field in ("command", "machine", "troop", "settings", "rows", "threads", "connections", "problems"):
         if field not in result:
             raise BadResult(f"has no field {field!r}")
-    if not result["rows"] and not result["threads"]:
+    if not (result["rows"] or result["threads"] or result["connections"]):
         raise BadResult("holds no figures")
     return result
 
@@ -106,7 +108,7 @@ def works(rows):
     """Rows by what was done: {key: [row, one a peer]}."""
     found = {}
     for row in rows:
-        key = tuple(row[field] for field in ("work", "record", "entries", "environments", "batch"))
+        key = tuple(row[field] for field in SIZES)
         found.setdefault(key, []).append(row)
     return found
 
@@ -144,6 +146,40 @@ def thread_lines(rows):
             line.append(f"{row[name]:.2f} [{low:.2f}..{high:.2f}]")
         lines.append(line)
     return table(head, lines, 0)
+
+
+def transport_lines(rows):
+    """Transitions a second, for a call is a batch of 50 of one of the writers."""
+    peers = distinct(row["peer"] for row in rows)
+    lines = []
+    for row in (of_one_work[0] for of_one_work in works(rows).values()):
+        low, high = (rate(50e6 / us) for us in reversed(row["troop_us_spread"]))
+        line = [row["writers"], f"{rate(50e6 / row['troop_us'])} [{low}..{high}]"]
+        line.append("-" if row["floor_us"] is None else rate(50e6 / row["floor_us"]))
+        line.append("-" if row["floor_us"] is None else times(row["floor_us"] / row["troop_us"]))
+        for peer in peers:
+            theirs = [found for found in rows if (found["peer"], found["writers"]) == (peer, row["writers"])]
+            line.append(f"{rate(50e6 / theirs[0]['peer_us'])}, **{ratio(theirs[0])}**" if theirs else "-")
+        lines.append(line)
+    return table(["writers", "troop", "bare sockets", "troop / bare sockets", *peers], lines, 0)
+
+
+def connection_lines(rows):
+    lines = []
+    for row in rows:
+        count, memory = row["connections"], f"{row['server_bytes'] / 1e6:.3g} MB"
+        if row["work"] == "actors":
+            lines.append(
+                f"- {count:,} actors that send 50 transitions each 1.4 s: {rate(row['inserts_per_s'])} "
+                f"transitions/s, acknowledged after {row['p50_ms']:.3g} ms, 99 % within {row['p99_ms']:.3g} ms; "
+                f"the server takes {memory} beyond the replay."
+            )
+        else:
+            lines.append(
+                f"- 13 MB of parameters, from their publication to the last byte at the last of {count:,} "
+                f"subscribers: {row['seconds']:.3g} s; the server takes {memory} beyond the values published."
+            )
+    return lines
 
 
 def load_note(machine):
@@ -244,6 +280,13 @@ def page(result, links):
             "thread it is 1 but for noise. *Of CPU time*: the same for each second of CPU time, not of",
             "wall-clock time: what waiting costs is left out.",
         ]
+    for record, size in RECORD_BYTES.items():
+        chosen = [row for row in rows if row["part"] == "transport" and row["record"] == record]
+        if chosen:
+            lines.extend(["", f"## Transport, transitions a second, {size:,} bytes each", ""])
+            lines.extend(transport_lines(chosen))
+    if result["connections"]:
+        lines.extend(["", "## Transport, many connections", "", *connection_lines(result["connections"])])
     for part, title, size_name in (
         ("environment", "Environments", "environments"),
         ("learner", "Learner", "batch"),

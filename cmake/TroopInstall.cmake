@@ -1,5 +1,6 @@
-# Headers and package files, all in the install component `devel`. Nothing here depends on the processor, and every
-# path in the package is relative to it: the installed tree may be moved.
+# Headers and package files, all in the install component `devel`. Nothing here depends on the processor, but for
+# the library of the CUDA learner where there is one. Every path in the package is relative to it: the installed
+# tree may be moved.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -15,11 +16,18 @@ endforeach()
 
 configure_package_config_file(cmake/troopConfig.cmake.in "${PROJECT_BINARY_DIR}/troopConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+set(processors ARCH_INDEPENDENT)
+if(TROOP_CUDA)
+  set(processors "")
+  install(TARGETS troop_cuda_backend EXPORT troop-cuda COMPONENT devel)
+endif()
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/troopConfigVersion.cmake"
-  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+  COMPATIBILITY SameMinorVersion ${processors})
 install(FILES "${PROJECT_BINARY_DIR}/troopConfig.cmake" "${PROJECT_BINARY_DIR}/troopConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/troopComponents.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopCompression.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindTroopCuda.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopNetwork.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindTroopPython.cmake"
         DESTINATION "${package_dir}" COMPONENT devel)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT devel)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bootstrap.sh run|test|bench|docs|format: makes sure that what this verb needs is there. On Debian and its kin a
-# missing package is installed; elsewhere, or without the right to do so, the script says what to install.
+# bootstrap.sh run|test|fuzz|atari|bench|docs|format: makes sure that what this verb needs is there. On Debian and its
+# kin a missing package is installed; elsewhere, or without the right to do so, the script says what to install.
 # TROOP_NO_BOOTSTRAP=1 skips all of it.
 set -eu
 [ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
@@ -9,20 +9,25 @@ compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
-optional='iproute2 python3-yaml yamllint'  # without them the tests that need them say that they were not tried
+gymnasium='pybind11-dev python3-dev python3-venv'
+# Without these the tests that need them say that they were not tried.
+optional="iproute2 python3-yaml yamllint rclone $gymnasium"
 case "${1:-}" in
   run)    packages="$compiler $libraries $codecs $network" ;;
   test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3 openssl $optional" ;;
+  fuzz)   packages="$compiler $libraries $codecs $network clang libclang-rt-14-dev" ;;
+  atari)  packages="$compiler $libraries $codecs $network $gymnasium" ;;
   bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
-  *)      echo "usage: $0 run|test|bench|docs|format" >&2; exit 2 ;;
+  *)      echo "usage: $0 run|test|fuzz|atari|bench|docs|format" >&2; exit 2 ;;
 esac
 
 # A tool counts when it can be called, whoever installed it.
 has_command() {
   case "$1" in
     ninja-build) command -v ninja ;;
+    clang) command -v clang++ ;;
     iproute2) command -v ip ;;
     python3-yaml) python3 -c 'import yaml' ;;
     *-dev) return 1 ;;
@@ -69,7 +74,7 @@ installed $package
   done
 else
   for package in $packages; do
-    case " ccache $optional " in *" $package "*) continue ;; esac
+    case " ccache $optional libclang-rt-14-dev " in *" $package "*) continue ;; esac
     has_command "$package" || has_header "$package" || missing="$missing $package"
   done
 fi

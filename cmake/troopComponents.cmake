@@ -1,6 +1,6 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core compression serialization replay net nn env agent apex)
+set(troop_components core compression serialization replay net nn cuda durability env gymnasium agent apex)
 
 set(troop_core_uses)
 set(troop_compression_uses core)
@@ -8,9 +8,12 @@ set(troop_serialization_uses core)
 set(troop_replay_uses core)
 set(troop_net_uses core compression serialization replay)
 set(troop_nn_uses core)
+set(troop_cuda_uses core nn)
+set(troop_durability_uses core compression replay nn)
 set(troop_env_uses core)
+set(troop_gymnasium_uses core env)
 set(troop_agent_uses core replay nn env)
-set(troop_apex_uses core compression serialization replay net nn env agent)
+set(troop_apex_uses core compression serialization replay net nn cuda durability env agent)
 
 # The headers of include/troop itself and the component each is installed with.
 set(troop_core_top version.hpp fwd.hpp)
@@ -42,6 +45,15 @@ set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)
 set(troop_nn_debian libeigen3-dev)
 set(troop_nn_foreign Eigen)
+
+# Only with TROOP_CUDA; without it troop::cuda says at run time that it is missing, and needs nothing.
+set(troop_cuda_package TroopCuda)
+set(troop_cuda_debian "cuda-toolkit-13-0 and libcudnn9-dev-cuda-13 of NVIDIA")
+
+set(troop_gymnasium_package TroopPython)
+set(troop_gymnasium_link TroopPython::TroopPython)
+set(troop_gymnasium_debian "pybind11-dev and python3-dev")
+set(troop_gymnasium_foreign pybind11)
 
 set(troop_apex_package CLI11)
 set(troop_apex_link CLI11::CLI11)

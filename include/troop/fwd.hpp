@@ -73,6 +73,7 @@ class TransitionBatch;
 
 namespace env {
 class CartPole;
+class Catch;
 struct Spec;
 template <class Environment>
 class VectorEnvironment;

@@ -16,6 +16,7 @@
 #include <troop/core/file.hpp>
 #include <troop/core/hash.hpp>
 #include <troop/core/memory.hpp>
+#include <troop/core/nearest_word.hpp>
 #include <troop/core/queue.hpp>
 #include <troop/core/random.hpp>
 #include <troop/core/record.hpp>
@@ -23,6 +24,7 @@
 #include <troop/core/thread_pool.hpp>
 #include <troop/core/view.hpp>
 #include <troop/env/cart_pole.hpp>
+#include <troop/env/catch.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
 #include <troop/nn/eigen_network.hpp>

@@ -27,7 +27,7 @@ def option(name):
 
 
 def replay(name, fate):
-    us_factor = next_factor("peer" + " ".join(sys.argv)) * {"cpprb": 1, "torchrl": 10}[name]
+    us_factor = next_factor("peer" + " ".join(sys.argv)) * {"cpprb": 1, "torchrl": 10, "reverb": 10}[name]
     print("a warning that is no JSON")
     say(peer=name, op="fill", rate=1e6)
     for op, us in US.items():
@@ -60,6 +60,9 @@ def main():
     elif name == "env":
         say(peer="gymnasium CartPole-v1", op="env", rate=1e5, versions="gymnasium 1")
         say(peer="gymnasium CartPole-v1 vector x8", op="env", rate=8e4, versions="gymnasium 1")
+    elif name == "reverb" and "conc" in sys.argv[-1]:
+        writers = int(sys.argv[-1].split()[1])
+        say(peer="reverb-conc", op="conc", insert_alone=1e4 * writers, versions="reverb 1")
     else:
         replay(name, fate)
 

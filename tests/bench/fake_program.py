@@ -53,6 +53,21 @@ def benchmarks(program, factor):
         yield "train_step/dueling_mlp/batch:512", 100.0, {}
 
 
+    elif program == "bench_net_transport":
+        for record, (record_bytes, _) in SIZES.items():
+            for verb, us in (("insert", 50.0), ("stream", 40.0)):
+                for writers in (1, 2, 4, 8):
+                    rate = {"items_per_second": 50e6 * writers / (us * factor)}
+                    name = f"{verb}/{record}/writers:{writers}/real_time"
+                    yield name, 1e5, {"record_bytes": float(record_bytes), **rate}
+        memory = {"server_bytes": 1e7 * factor}
+        for count in (10, 1000):
+            delays = {"p50_ms": 0.5 * factor, "p99_ms": 2.0 * factor, "items_per_second": 3e4}
+            yield f"actors/cart_pole/actors:{count}/real_time", 2.8e6, {**delays, **memory}
+        for count in (10, 300):
+            yield f"fan_out/subscribers:{count}/real_time", 2e6, memory
+
+
 def next_factor(key):
     counter = Path(os.environ["FAKE_STATE"]) / re.sub(r"\W", "_", key)
     turn = int(counter.read_text()) if counter.exists() else 0

@@ -27,19 +27,25 @@ PROGRAMS = (
     "bench_replay_prioritized_replay_threads",
     "bench_env_vector_environment",
     "bench_nn_eigen_network",
+    "bench_net_transport",
 )
 
-TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads", "problems"}
+TOP = {"format", "complete", "command", "settings", "troop", "machine", "rows", "threads"}
+TOP |= {"connections", "problems"}
 TROOP = {"version", "compiler", "instructions", "assertions", "commit"}
 MACHINE = {"cpu", "cores", "memory_bytes", "kernel", "system", "python"}
 MACHINE |= {"started", "ended", "load_before", "load_after", "copy_bytes_per_s", "read_bytes_per_s"}
-ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch", "peer", "ratio"}
+ROW = {"part", "work", "record", "record_bytes", "entries", "environments", "batch"}
+ROW |= {"writers", "peer", "ratio"}
 SERIES = ("us", "us_spread", "rounds", "version", "command", "note")
 ROW |= {f"{who}_{what}" for who in ("troop", "peer") for what in SERIES}
 ROW |= {"floor_ratio"} | {f"floor_{what}" for what in ("us", "us_spread", "rounds", "command")}
 THREADS = {"replay", "record", "record_bytes", "entries", "adders", "learners", "rounds", "command"}
 RATES = ("inserts_per_s", "own_inserts_per_s", "samples_per_s", "own_samples_per_s")
 THREADS |= {name + end for name in (*RATES, "efficiency", "cpu_efficiency") for end in ("", "_spread")}
+CONNECTIONS = {"work", "connections", "rounds", "command"}
+FIGURES = ("inserts_per_s", "p50_ms", "p99_ms", "server_bytes", "seconds")
+CONNECTIONS |= {name + end for name in FIGURES for end in ("", "_spread")}
 
 
 class CompareTest(unittest.TestCase):
@@ -94,6 +100,8 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(row.keys(), ROW)
         for row in result["threads"]:
             self.assertEqual(row.keys(), THREADS)
+        for row in result["connections"]:
+            self.assertEqual(row.keys(), CONNECTIONS)
         self.assertIs(result["complete"], True)
         self.assertEqual(result["problems"], [])
         self.assertEqual(result["troop"]["version"], "9.8.7")
@@ -181,6 +189,25 @@ class CompareTest(unittest.TestCase):
         sizes = {(row["record"], row["entries"]) for row in result["threads"]}
         self.assertEqual(sizes, {("cart_pole", 2**14)})
 
+    def test_writers_stand_beside_bare_sockets_and_reverb(self):
+        result = self.compare("--rounds", "3", "--only", "transport", FAKE_INSTALLED="reverb")
+        sizes = [(row["record"], row["writers"]) for row in result["rows"]]
+        self.assertEqual(sizes, [(record, n) for record in ("cart_pole", "atari") for n in (1, 2, 4, 8)])
+        row = self.row(result, record="cart_pole", writers=4)
+        self.assertEqual((row["work"], row["record_bytes"], row["peer"]), ("insert50", 44, "reverb-conc"))
+        self.assertAlmostEqual(row["troop_us"], 2 * 50 / 4)
+        self.assertAlmostEqual(row["floor_ratio"], 50 / 40)
+        self.assertAlmostEqual(row["peer_us"], 50e6 / 4e4)
+        self.assertIn("run reverb --workload A --cap 262144 --variant 'conc 4'", row["peer_command"])
+        self.assertIsNone(self.row(result, record="atari", writers=4)["peer"])
+
+        actors, fan_out = result["connections"]
+        self.assertEqual((actors["work"], actors["connections"], actors["rounds"]), ("actors", 1000, 3))
+        self.assertEqual((actors["inserts_per_s"], actors["p99_ms"]), (3e4, 4))
+        self.assertEqual((actors["server_bytes"], actors["server_bytes_spread"]), (2e7, [1e7, 4e7]))
+        self.assertIsNone(actors["seconds"])
+        self.assertEqual((fan_out["work"], fan_out["connections"], fan_out["seconds"]), ("fan_out", 300, 4))
+
     def test_another_build_may_be_a_peer(self):
         other = self.install("fake_program.py", self.directory / "other_build")
         arguments = ("--quick", "--only", "replay", "--program", f"before={other}")
@@ -195,7 +222,7 @@ class CompareTest(unittest.TestCase):
     def test_without_peers_troop_alone_is_measured_and_a_line_says_how_to_add_them(self):
         result = self.compare("--quick", peers="")
         self.assertTrue(all(row["peer"] is None and row["ratio"] is None for row in result["rows"]))
-        self.assertEqual(len(result["rows"]), 4 + 4 + 3 + 1)
+        self.assertEqual(len(result["rows"]), 4 + 4 + 3 + 1 + 2)
         self.assertIn("PEERS=", self.said)
 
     def test_options_choose(self):
@@ -241,11 +268,11 @@ class CompareTest(unittest.TestCase):
         (self.build / "bench" / "bench_nn_eigen_network").unlink()
         result = self.compare("--quick")
         self.assertIn("bench_nn_eigen_network was not built", result["problems"][0]["reason"])
-        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment"})
+        self.assertEqual({row["part"] for row in result["rows"]}, {"replay", "environment", "transport"})
         self.assertEqual(len(result["threads"]), 2 * 4)
 
     def test_a_failing_program_of_troop_is_an_error_and_the_rest_goes_on(self):
-        parts = {"replay", "environment", "learner"}
+        parts = {"replay", "environment", "learner", "transport"}
         for broken, what, rest in (
             ("bench_env_vector_environment", "environment cart_pole, troop", parts - {"environment"}),
             ("bench_replay_floor", "replay cart_pole 16384, floor", parts),
@@ -325,6 +352,9 @@ class CompareTest(unittest.TestCase):
         roles = {(row["record"], row["adders"], row["learners"]) for row in result["threads"]}
         for record in ("cart_pole", "atari"):
             self.assertLessEqual({(record, 1, 0), (record, 0, 1), (record, 1, 1), (record, 2, 1)}, roles)
+        self.assertIn(("transport", "insert50", "cart_pole"), works)
+        self.assertIn(("transport", "insert50", "atari"), works)
+        self.assertEqual([row["work"] for row in result["connections"]], ["actors", "fan_out"])
         self.assertGreater(result["machine"]["copy_bytes_per_s"], 0)
         for row in result["rows"]:
             self.assertGreater(row["troop_us"], 0)

@@ -22,7 +22,7 @@ THREADS = "bench_threads_prioritized_replay_atari.svg"
 
 
 def row(**fields):
-    made = dict.fromkeys(("record", "record_bytes", "entries", "environments", "batch"))
+    made = dict.fromkeys(("record", "record_bytes", "entries", "environments", "batch", "writers"))
     for who in ("troop", "peer", "floor"):
         made.update((f"{who}_{what}", None) for what in ("us", "us_spread", "version", "command", "note"))
     return {**made, "peer": None, "ratio": None, "floor_ratio": None, **fields}
@@ -78,6 +78,26 @@ def result():
             troop_us_spread=[0.4, 0.6],
         )
     )
+    for writers, peer_us in ((1, 5e3), (2, 2e3)):
+        rows.append(
+            row(
+                part="transport",
+                work="insert50",
+                record="cart_pole",
+                writers=writers,
+                peer="reverb",
+                troop_us=25.0,
+                troop_us_spread=[20.0, 30.0],
+                floor_us=10.0,
+                peer_us=peer_us,
+                peer_us_spread=[peer_us, peer_us],
+                ratio=peer_us / 25,
+            )
+        )
+    connections = [
+        {"work": "actors", "connections": 1000, "inserts_per_s": 35700, "p50_ms": 0.25, "p99_ms": 3.0},
+        {"work": "fan_out", "connections": 300, "seconds": 2.5},
+    ]
     return {
         "format": 1,
         "complete": True,
@@ -106,6 +126,7 @@ def result():
         },
         "rows": rows,
         "threads": [threads_row(1, 0), threads_row(2, 0), threads_row(0, 1), threads_row(2, 1)],
+        "connections": [{**of_one, "server_bytes": 34.5e6} for of_one in connections],
         "problems": [{"round": 1, "what": "tianshou", "reason": "/opt/x/y.py: no such module"}],
     }
 
@@ -140,6 +161,15 @@ class ReportTest(unittest.TestCase):
         self.assertIn(f"| 1 | 0 | 123k | 123k | - | - | {efficiency} |", text)
         # A peer that did not measure the largest size.
         self.assertRegex(text, r"\| `mix` \| 2\^23 \|.*\| - \|\n")
+
+    def test_the_transport_is_told_in_transitions_a_second(self):
+        text = self.report()
+        self.assertIn("| writers | troop | bare sockets | troop / bare sockets | reverb |", text)
+        self.assertIn("| 1 | 2M [1.67M..2.5M] | 5M | 0.40 | 10k, **200** |", text)
+        self.assertIn("| 2 | 2M [1.67M..2.5M] | 5M | 0.40 | 25k, **80.0** |", text)
+        self.assertIn("1,000 actors that send 50 transitions each 1.4 s: 35.7k transitions/s", text)
+        self.assertIn("after 0.25 ms, 99 % within 3 ms; the server takes 34.5 MB beyond the replay.", text)
+        self.assertIn("at the last of 300 subscribers: 2.5 s; the server takes 34.5 MB", text)
 
     def test_overlapping_spreads_are_marked(self):
         self.assertIn("60 [30..120], **~1.20** |", self.report())
@@ -234,7 +264,7 @@ class ReportTest(unittest.TestCase):
             ("[]", "is no result of compare.py in format 1"),
             ({**result(), "format": 2}, "is no result of compare.py in format 1"),
             (without, "has no field 'machine'"),
-            ({**result(), "rows": [], "threads": []}, "holds no figures"),
+            ({**result(), "rows": [], "threads": [], "connections": []}, "holds no figures"),
             ({**result(), "rows": [{}]}, "has something else in a field than compare.py writes (KeyError"),
             (odd, "has something else in a field than compare.py writes (TypeError"),
         ):

@@ -334,6 +334,30 @@ TEST_CASE("numbers that are not finite are refused with environment, step and pl
   CHECK_NOTHROW(play("environment"));
 }
 
+TEST_CASE("an environment's own error is passed on with environment and step, in a step and in a reset") {
+  struct Failing : CartPole {
+    env::StepResult step(std::int32_t action, std::span<float> observation) {
+      if (steps() == 2) throw Error("the motor is broken");
+      return CartPole::step(action, observation);
+    }
+    void reset(std::uint64_t seed, std::span<float> observation) {
+      if (broken) throw Error("the cart is gone");
+      CartPole::reset(seed, observation);
+    }
+    bool broken = false;
+  };
+  VectorEnvironment<Failing> environments({.count = 2, .first_index = 4});
+  environments.environment(0).broken = true;
+  CHECK_THROWS_WITH_AS(environments.reset(),
+                       "CartPole-v1, environment 4, step 0 of its episode: the cart is gone", Error);
+  environments.environment(0).broken = false;
+  environments.reset();
+  environments.step(std::array{0, 0});
+  environments.step(std::array{0, 0});
+  CHECK_THROWS_WITH_AS(environments.step(std::array{0, 0}),
+                       "CartPole-v1, environment 4, step 3 of its episode: the motor is broken", Error);
+}
+
 TEST_CASE("wrong actions are refused before any environment has moved") {
   auto environments = scripted(3, {{.length = 5}});
   CHECK_THROWS_WITH(environments.step(std::array<std::int32_t, 3>{0, 1, 3}),

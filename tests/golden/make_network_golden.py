@@ -15,12 +15,17 @@ The file is text, one item a line: a keyword, then values. A case starts with "c
     step LOSS NORM MEAN_Q               ten times, each followed by
     priorities, parameters              the former before, the latter after the step; the target is synced after 5
 """
+import math
 import pathlib
 import re
 
 import torch
 
 BATCH, STEPS, SYNC_AFTER = 7, 10, 5
+
+
+def input_shape(text):
+    return [int(n) for n in re.match(r"input\(([\d,]+)\)", text).group(1).split(",")]
 
 
 def linear(parameters, offset, n_out, n_in, x):
@@ -30,18 +35,27 @@ def linear(parameters, offset, n_out, n_in, x):
 
 
 def forward(text, parameters, x):
-    """Q-values, or with parameters None the number of parameters."""
+    """Q-values of flat observations, or with parameters None the number of parameters."""
     count = parameters is None
     if count:
         parameters = torch.zeros(100000, dtype=torch.float64)
     offset = 0
-    for word in text.split():
+    x = x.view(len(x), *input_shape(text))
+    for word in text.split()[1:]:
         name, numbers = re.fullmatch(r"([a-z]+)(?:\(([\d,]+)\))?", word).groups()
         numbers = [int(n) for n in numbers.split(",")] if numbers else []
-        if name == "dense":
-            x, offset = linear(parameters, offset, numbers[0], x.shape[1], x)
+        if name == "conv":
+            filters, kernel, stride = numbers
+            size = filters * x.shape[1] * kernel * kernel
+            weight = parameters[offset:offset + size].view(filters, x.shape[1], kernel, kernel)
+            offset += size + filters
+            x = torch.nn.functional.conv2d(x, weight, parameters[offset - filters:offset], stride)
         elif name == "relu":
             x = torch.relu(x)
+        elif x.dim() > 2:
+            x = x.flatten(1)
+        if name == "dense":
+            x, offset = linear(parameters, offset, numbers[0], x.shape[1], x)
         elif name == "output":
             x, offset = linear(parameters, offset, numbers[0], x.shape[1], x)
         elif name == "dueling":
@@ -68,7 +82,7 @@ def write(out, name, tensor):
 
 
 def make_case(out, name, text, kind, loss_name, delta, rate, clip):
-    inputs = int(re.match(r"input\((\d+)\)", text).group(1))
+    inputs = math.prod(input_shape(text))
     actions = int(re.search(r"(\d+)\)$", text).group(1))
     n = forward(text, None, torch.zeros(1, inputs, dtype=torch.float64))
     online = as_float32(torch.randn(n) * 0.5).requires_grad_()
@@ -133,6 +147,14 @@ def main():
                   0.01, 40.0)
         make_case(out, "wide-rmsprop-huber", "input(7) dense(21) relu dueling(9,5)", "rmsprop", "huber", 1.0, 0.002,
                   40.0)
+        # as nature_dueling, in small: three convolutions, the first two with a rest
+        make_case(out, "nature-rmsprop-huber-clipped",
+                  "input(2,14,13) conv(4,4,3) relu conv(5,2,1) relu conv(3,2,1) relu dueling(6,3)", "rmsprop", "huber",
+                  1.0, 0.002, 1.0)
+        make_case(out, "convolutions-adam-squared", "input(1,5,7) conv(3,3,2) conv(4,2,3) relu dense(5) relu output(3)",
+                  "adam", "squared", 1.0, 0.01, 0)
+        make_case(out, "convolution-adam-huber", "input(3,3,4) conv(17,3,1) relu dueling(0,2)", "adam", "huber", 1.0,
+                  0.01, 40.0)
 
 
 if __name__ == "__main__":

@@ -140,6 +140,14 @@ TEST_CASE("what is no batch of such records is refused with the reason") {
   CHECK(changed(8, 4) == "a batch of 4 items of 8 bytes in 60 bytes");
   CHECK(changed(8, 0xffffffffu) == "a batch of 4294967295 items of 8 bytes in 60 bytes");
   CHECK(changed(12, 1) == "a batch with reserved bytes in use");
+  struct Odd {
+    std::array<std::uint8_t, 7> bytes;
+  };
+  auto padded = insert_of(1, BatchView(std::span<const Odd>(std::array<Odd, 1>())), std::array{1.0f});
+  CHECK(error_of([&] { read_insert(padded, RecordLayout::of<Odd>()); }) == "no error");
+  padded[InsertPayload::kHeadBytes + 7] = std::byte{1};  // found by fuzzing
+  CHECK(error_of([&] { read_insert(padded, RecordLayout::of<Odd>()); }) ==
+        "a batch with reserved bytes in use");
   CHECK(error_of([&] { read_insert(std::span(good).first(56), layout); }) ==
         "a batch of 3 items of 8 bytes in 56 bytes");
   CHECK(error_of([&] { read_insert(std::span(good).first(4), layout); }) == "ends 4 bytes too early");

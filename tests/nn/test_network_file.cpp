@@ -61,14 +61,17 @@ const Network kNetwork = dueling_mlp({3, 2}).bind({4}, 2);
 
 TEST_CASE("a network comes back from its file bit for bit") {
   const File file;
-  std::vector<float> parameters = initial_parameters(kNetwork, 4);
-  parameters[0] = -0.0f;
-  parameters[1] = std::numeric_limits<float>::denorm_min();
-  save_network(file.path, kNetwork, parameters);
-  const LoadedNetwork loaded = load_network(file.path);
-  CHECK(loaded.network == kNetwork);
-  REQUIRE(loaded.parameters.size() == parameters.size());
-  CHECK(std::memcmp(loaded.parameters.data(), parameters.data(), parameters.size() * sizeof(float)) == 0);
+  const Network convolutional = parse_network("input(2,9,8) conv(5,3,2) relu conv(7,2,1) relu dueling(6,3)");
+  for (const Network& network : {kNetwork, convolutional}) {
+    std::vector<float> parameters = initial_parameters(network, 4);
+    parameters[0] = -0.0f;
+    parameters[1] = std::numeric_limits<float>::denorm_min();
+    save_network(file.path, network, parameters);
+    const LoadedNetwork loaded = load_network(file.path);
+    CHECK(loaded.network == network);
+    REQUIRE(loaded.parameters.size() == parameters.size());
+    CHECK(std::memcmp(loaded.parameters.data(), parameters.data(), parameters.size() * sizeof(float)) == 0);
+  }
 }
 
 TEST_CASE("the bytes are the documented ones") {

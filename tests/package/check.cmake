@@ -123,7 +123,7 @@ elseif(CASE STREQUAL "missing_dependency")
   consume(-DCMAKE_PREFIX_PATH=${prefix} ${without_libraries})
   consume_refused("component agent: troop::nn needs Eigen3 3.4, which was not found (Debian package libeigen3-dev)"
                   -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=agent ${without_libraries})
-  consume_refused("troop has no component 'cuda'" -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=cuda)
+  consume_refused("troop has no component 'gpu'" -DCMAKE_PREFIX_PATH=${prefix} -DTROOP_COMPONENTS=gpu)
 
 else()
   message(FATAL_ERROR "unknown CASE '${CASE}'")

@@ -317,6 +317,28 @@ TEST_CASE("a snapshot that is cut off anywhere or has any bit flipped is refused
   CHECK(content(target) == content(replay));
 }
 
+TEST_CASE("counts that no rate limiter can have had are refused before anything is loaded") {
+  using troop::detail::SnapshotBlockHead;
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("replay");
+  PrioritizedReplay<SmallRecord> replay({.capacity = 8}), target({.capacity = 8});
+  replay.add(records_from<SmallRecord>(0, 3), std::vector<float>(3, 2.0f));
+  RateLimiter limiter({.min_inserts = 1});
+  save_snapshot(path, replay, {.limiter = &limiter});
+  Bytes bytes = read(path);
+  char* content = bytes.data() + bytes.size() - sizeof(SnapshotBlockHead) - 16;
+  const std::array<std::uint64_t, 2> counts{0, 5};  // inserts, samples; found by fuzzing
+  std::memcpy(content, counts.data(), sizeof counts);
+  SnapshotBlockHead block;
+  std::memcpy(&block, content - sizeof block, sizeof block);
+  block.crc = troop::detail::checksum(block, std::as_bytes(std::span(counts)));
+  std::memcpy(content - sizeof block, &block, sizeof block);
+  write(path, bytes);
+  CHECK(without(path, error_of([&] { load_snapshot(path, target, {.limiter = &limiter}); })) ==
+        "FILE: is damaged: samples: 5 is not allowed; expected 0, as there were no inserts");
+  CHECK(target.size() == 0);
+}
+
 TEST_CASE("a file that is foreign, of a newer version or not there is refused with the reason") {
   const TemporaryDirectory directory;
   const std::string path = directory.file("replay");

@@ -27,7 +27,10 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/learner.hpp>
+#include <troop/apex/device.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/nearest_word.hpp>
+#include <troop/cuda/network.hpp>
 #include <troop/net/address.hpp>
 #include <troop/net/frame.hpp>
 #include <troop/nn/q_network.hpp>
@@ -83,6 +86,9 @@ struct Options {
   ClusterOptions cluster = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
+  /// Of the learner; see Device. Actors and evaluations compute on the CPU.
+  std::string device = cuda::is_built() ? "auto" : "cpu";
+  cuda::Precision precision = cuda::Precision::tf32;  ///< of products on a GPU
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
@@ -226,7 +232,12 @@ class OptionTable {
     number("huber_delta", o.train.huber_delta, "TD error beyond which the Huber loss is straight");
     number("max_gradient_norm", o.train.max_gradient_norm,
            "longer gradients are clipped to this norm (0: never)");
-    number("num_threads", o.train.num_threads, "threads of a learner step");
+    number("num_threads", o.train.num_threads, "threads of a learner step on the CPU");
+    text("device", o.device, "where the learner computes: auto, cpu, cuda (a GPU) or cuda:N", "WORD");
+    choice(
+        "precision", o.precision,
+        {{"fp32", cuda::Precision::fp32}, {"tf32", cuda::Precision::tf32}, {"bf16", cuda::Precision::bf16}},
+        "of products on a GPU");
   }
 
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
@@ -293,32 +304,13 @@ class OptionTable {
   std::vector<OptionEntry> entries_;
 };
 
-/// The number of single-letter changes between two words (Levenshtein 1966), for "did you mean".
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, changed}));
-    }
-  }
-  return row[b.size()];
-}
-
 /// Throws for a word that is no option, with the nearest name that there is. `where` begins the message.
 [[noreturn]] inline void refuse_unknown(const std::string& word, const std::vector<OptionEntry>& entries,
                                         const std::string& where = "") {
   const std::string given = word.substr(0, word.find('='));
-  std::string nearest;
-  std::size_t distance = given.size() / 2;
-  for (const auto& entry : entries) {
-    const std::size_t changes = edit_distance(given, flag_of(entry.name));
-    if (changes >= distance) continue;
-    distance = changes;
-    nearest = flag_of(entry.name);
-  }
+  std::vector<std::string> flags;
+  for (const auto& entry : entries) flags.push_back(flag_of(entry.name));
+  const std::string nearest = nearest_word(given, flags);
   throw Error(where + "unknown option " + (word.empty() ? "\"\"" : word) +
               (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " (--help lists all)");
 }
@@ -503,6 +495,9 @@ inline void Options::validate() const {
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",
             "nothing with any role but all");
+    const bool is_client = cluster.role == Role::actor || cluster.role == Role::evaluator;
+    require(parse_device(device).cpu || !is_client, "device", "\"" + device + "\"",
+            std::string("auto or cpu with --role ") + detail::name_of(cluster.role));
     replay.validate();
     rate.validate();
     const std::size_t num_shards = cluster.shards.size();

@@ -24,6 +24,8 @@
 #include <troop/agent/item_sink.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/apex/cluster.hpp>
+#include <troop/apex/device.hpp>
+#include <troop/apex/learner_network.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
@@ -95,6 +97,10 @@ inline double target_of(const Options& options, const env::Spec& spec) {
 /// More threads than cores make a learner step slower, and its result is the same for any number.
 inline std::size_t useful_threads(std::size_t num_threads) {
   return std::min<std::size_t>(num_threads, std::max(1u, std::thread::hardware_concurrency()));
+}
+
+inline ChosenDevice device_of(const Options& options) {
+  return choose_device(options.device, options.precision, options.deterministic);
 }
 
 /// What the user should know before the training begins, a sentence each.
@@ -181,13 +187,13 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   net::ParameterServer parameters;
   nn::TrainOptions train_options = options.train;
   train_options.num_threads = useful_threads(options.train.num_threads);
-  nn::EigenNetwork online(network, options.seed, train_options);
+  LearnerNetwork online(network, options.seed, train_options, device_of(options).gpu);
   agent::LearnerOptions learner_options = options.learner;
   learner_options.seed = options.seed;
   agent::Learner learner(online, replay, limiter, parameters, learner_options);
 
-  // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster they
-  // are elsewhere, and a server takes their place.
+  // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster
+  // they are elsewhere, and a server takes their place.
   using Environments = env::VectorEnvironment<Environment>;
   using Actor =
       agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay>, net::ParameterServer>;
@@ -406,8 +412,11 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
     const bool trains = options.cluster.role == Role::all || options.cluster.role == Role::learner;
     if (trains && !options.output.empty()) detail::require_writable(options.output);
-    if (trains && !options.quiet)
+    const ChosenDevice device = trains ? detail::device_of(options) : ChosenDevice{};
+    if (trains && !options.quiet) {
+      if (!device.note.empty()) std::printf("note: %s\n", device.note.c_str());
       for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
+    }
     started = true;
     const StopSignal signal;  // until the network is saved
     if (options.cluster.role == Role::replay)

@@ -3,6 +3,7 @@
 /// what actors run.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,21 @@ inline void require_action(std::int32_t action, std::int32_t num_actions, std::s
     return;
   throw InvalidArgument(std::string(field), std::to_string(action),
                         "an integer from 0 to " + std::to_string(num_actions - 1));
+}
+
+/// Throws InvalidArgument unless there is one action for each of `count` environments and all are in [0,
+/// num_actions). One pass when it is so.
+inline void require_actions(std::span<const std::int32_t> actions, std::size_t count,
+                            std::int32_t num_actions) {
+  if (actions.size() != count) [[unlikely]]
+    throw InvalidArgument("actions.size()", std::to_string(actions.size()),
+                          "the number of environments, " + std::to_string(count));
+  std::uint32_t largest = 0;  // a negative action becomes one that is too large
+  for (const std::int32_t action : actions) largest = std::max(largest, static_cast<std::uint32_t>(action));
+  if (largest < static_cast<std::uint32_t>(num_actions)) [[likely]]
+    return;
+  for (std::size_t i = 0; i < count; ++i)
+    require_action(actions[i], num_actions, "actions[" + std::to_string(i) + "]");
 }
 
 /// The record of one (n-step) transition in an environment: observation, action, reward (n-step return),

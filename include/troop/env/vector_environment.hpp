@@ -48,8 +48,9 @@ struct VectorOptions {
 /// Memory: per environment E itself, two observations and about 70 bytes. `step` costs `count` steps of E and
 /// some 2 ns of bookkeeping each, and a look at each float of the observations; a copy of one observation and
 /// a reset come on top where an episode ends. It does not allocate and, given actions in range, does not
-/// throw unless E does or gives such a number: the exception leaves the environments at different steps, so
-/// `reset()` before going on. Not thread-safe: one thread at a time; for more threads, give each a vector of
+/// throw unless E does or gives such a number. An Error of E is passed on as an Error with the same place in
+/// front of its message, other exceptions as they are. Any of them leaves the environments at different steps,
+/// so `reset()` before going on. Not thread-safe: one thread at a time; for more threads, give each a vector of
 /// its own with its own `first_index`.
 ///
 ///     troop::env::VectorEnvironment<CartPole> environments({.count = 8, .seed = 1});
@@ -115,10 +116,11 @@ class VectorEnvironment {
   /// One step of every environment, `actions[i]` in environment i. Throws InvalidArgument, before any
   /// environment has moved, unless there are size() actions and all are in [0, num_actions).
   void step(std::span<const std::int32_t> actions) {
-    check(actions);
+    require_actions(actions, size(), spec_.num_actions);
     finished_.clear();
     for (std::size_t i = 0; i < environments_.size(); ++i) {
-      const StepResult result = environments_[i].step(actions[i], row(i));
+      const StepResult result =
+          call(i, lengths_[i] + 1, [&](E& environment) { return environment.step(actions[i], row(i)); });
       rewards_[i] = result.reward;
       returns_[i] += static_cast<double>(result.reward);
       ++lengths_[i];
@@ -160,7 +162,22 @@ class VectorEnvironment {
   void start_episode(std::size_t i) {
     returns_[i] = 0;
     lengths_[i] = 0;
-    environments_[i].reset(streams_[i](), row(i));
+    call(i, 0, [&](E& environment) { environment.reset(streams_[i](), row(i)); });
+  }
+
+  /// Calls environment i; an Error of its own is passed on with its name and step in front.
+  template <class F>
+  auto call(std::size_t i, std::uint64_t step, F&& f) {
+    try {
+      return f(environments_[i]);
+    } catch (const Error& error) {
+      throw Error(place(i, step) + error.what());
+    }
+  }
+
+  std::string place(std::size_t i, std::uint64_t step) const {
+    return spec_.name + ", " + stream_ + " " + std::to_string(first_index_ + i) + ", step " +
+           std::to_string(step) + " of its episode: ";
   }
 
   void finish_episode(std::size_t i) {
@@ -198,21 +215,8 @@ class VectorEnvironment {
   }
 
   [[noreturn]] void refuse(std::size_t i, const std::string& what, float value) const {
-    throw InvalidArgument(spec_.name + ", " + stream_ + " " + std::to_string(first_index_ + i) + ", step " +
-                              std::to_string(lengths_[i]) + " of its episode: " + what,
-                          std::isnan(value) ? "nan" : std::to_string(value), "a finite number");
-  }
-
-  void check(std::span<const std::int32_t> actions) const {
-    if (actions.size() != size()) [[unlikely]]
-      throw InvalidArgument("actions.size()", std::to_string(actions.size()),
-                            "the number of environments, " + std::to_string(size()));
-    std::uint32_t largest = 0;  // a negative action becomes one that is too large
-    for (const std::int32_t action : actions) largest = std::max(largest, static_cast<std::uint32_t>(action));
-    if (largest < static_cast<std::uint32_t>(spec_.num_actions)) [[likely]]
-      return;
-    for (std::size_t i = 0; i < actions.size(); ++i)
-      require_action(actions[i], spec_.num_actions, "actions[" + std::to_string(i) + "]");
+    throw InvalidArgument(place(i, lengths_[i]) + what, std::isnan(value) ? "nan" : std::to_string(value),
+                          "a finite number");
   }
 
   void require_alike(const Spec& other, std::size_t i) const {

@@ -2,6 +2,7 @@
 /// What frames carry: the control messages, and the batch of items.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -318,7 +319,12 @@ inline InsertView read_insert(std::span<const std::byte> payload, const RecordLa
     throw Error("a batch of " + std::to_string(count) + " items of " + std::to_string(layout.size()) +
                 " bytes in " + std::to_string(payload.size()) + " bytes");
   }
-  const std::byte* priorities = payload.data() + InsertPayload::priorities_at(count, layout.size());
+  const std::size_t end = InsertPayload::kHeadBytes + count * layout.size();
+  const std::size_t priorities_at = InsertPayload::priorities_at(count, layout.size());
+  const auto padding = payload.subspan(end, priorities_at - end);
+  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; }))
+    throw Error("a batch with reserved bytes in use");
+  const std::byte* priorities = payload.data() + priorities_at;
   return {sequence, version, BatchView(layout, payload.data() + InsertPayload::kHeadBytes, count),
           std::span(reinterpret_cast<const float*>(priorities), count)};
 }

@@ -320,15 +320,18 @@ class RemoteShard {
     std::uint64_t allowed = kNoBound;
     Aim aim;
     ShardTotals totals;
+    std::uint64_t losses = 0;
     {
       const std::lock_guard lock(mutex_);
       aim = {life_, offset_, returns_};
       totals = totals_;
+      losses = statistics_.losses;
     }
     if (steer_) allowed = steer_(&totals);
     if (!look_once(aim, allowed, stop)) return;
     const std::lock_guard lock(mutex_);
-    if (is_there_ || life_ != aim.life) return;
+    // An answer that came before a call found the shard lost does not bring it back.
+    if (is_there_ || life_ != aim.life || statistics_.losses != losses) return;
     is_there_ = true;
     ++returns_;
   }

@@ -505,6 +505,7 @@ class Server {
 
   awaitable<void> read(ConnectionPointer connection) {
     Connection& c = *connection;
+    bool is_alive = true;
     try {
       if (c.phase == Phase::tls) co_await shake_hands(c);
       while (c.phase != Phase::ending) {
@@ -534,13 +535,13 @@ class Server {
         }
         if (c.phase == Phase::ending) break;
         if (c.deadline == Clock::time_point::max()) live(c);
-        const bool is_alive = co_await receive(c);
+        is_alive = co_await receive(c);
         if (!is_alive) break;
       }
-      while (c.phase == Phase::ending) {  // until the peer has read our last words and closes
+      // Until the peer has read our last words and closes, which is not told a second time.
+      while (is_alive && c.phase == Phase::ending) {
         c.in.clear();
-        const bool is_alive = co_await receive(c);
-        if (!is_alive) break;
+        is_alive = co_await receive(c);
       }
     } catch (const std::exception& error) {  // no memory, no random numbers
       log_.say("closed " + c.peer + ": " + error.what());

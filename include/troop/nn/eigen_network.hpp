@@ -20,6 +20,7 @@
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_pool.hpp>
 #include <troop/core/view.hpp>
+#include <troop/nn/detail/convolution.hpp>
 #include <troop/nn/detail/matrix_product.hpp>
 #include <troop/nn/initialize.hpp>
 #include <troop/nn/network.hpp>
@@ -31,6 +32,11 @@
 namespace troop::nn {
 
 namespace detail {
+
+/// Turns dloss/dy of y = ReLU(z) into dloss/dz, in place.
+inline void relu_backward(const float* y, float* gradient, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) gradient[i] = y[i] > 0.0f ? gradient[i] : 0.0f;
+}
 
 /// y = x W^T + b, then ReLU where `relu`; the places of W and b in the flat span.
 struct Linear {
@@ -71,11 +77,7 @@ struct Linear {
   // Turns dloss/dy into the derivative before the ReLU, in place.
   void relu_backward(In y, Out dy) const {
     if (!relu) return;
-    for (std::size_t i = 0; i < y.rows; ++i) {
-      const float* const value = y.row(i);
-      float* const gradient = dy.row(i);
-      for (std::size_t j = 0; j < out; ++j) gradient[j] = value[j] > 0.0f ? gradient[j] : 0.0f;
-    }
+    for (std::size_t i = 0; i < y.rows; ++i) detail::relu_backward(y.row(i), dy.row(i), out);
   }
 
   // Overwrites this layer's part of the flat gradient.
@@ -97,8 +99,7 @@ struct Linear {
 
 }  // namespace detail
 
-/// A dense Q-network on the CPU: a QNetwork (see there for the contract) of Dense, ReLU, Dueling and Output
-/// layers.
+/// A Q-network on the CPU: a QNetwork (see there for the contract) of all kinds of layers.
 ///
 /// An object made for acting holds its parameters twice (as they are, and the weights transposed) and one
 /// workspace; target network, optimizer and gradients come into being with the first call that needs them:
@@ -138,9 +139,9 @@ class EigenNetwork {
     check("observation elements", observations.columns(), network_.num_inputs());
     check("q rows", q.rows(), observations.rows());
     check("q columns", q.columns(), network_.num_actions());
-    const Slices slices(observations.rows());
+    const Slices slices(observations.rows(), min_evaluation_rows());
     reserve(slices.rows);
-    transpose(online_);
+    pack(online_);
     pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
       const std::size_t first = slices.first(slice), count = slices.size(slice);
       forward(online_, observations.rows(first, count), workspaces_[worker],
@@ -154,11 +155,12 @@ class EigenNetwork {
                          std::span<float> priorities) {
     check_batch(batch, weights, priorities);
     Training& training = this->training();
-    const Slices slices(batch.size());
+    const Slices slices(batch.size(), min_training_rows());
     reserve(slices.rows);
     training.reserve(slices.count);
-    transpose(online_);
-    transpose(training.target);
+    pack(online_);
+    pack(training.target);
+    pack_backward(training);
 
     pool_->parallel_for(slices.count, [&](std::size_t slice, std::size_t worker) {
       train_slice(batch, weights, priorities, slices, slice, workspaces_[worker], training);
@@ -185,7 +187,7 @@ class EigenNetwork {
     for_each_chunk([&](std::size_t, std::size_t first, std::size_t count) {
       training.optimizer.update(online_.values, training.gradient(0), factor, first, count);
     });
-    online_.is_transposed = false;
+    online_.is_packed = false;
     return result;
   }
 
@@ -225,22 +227,23 @@ class EigenNetwork {
   using In = detail::In;
   using Out = detail::Out;
 
-  static constexpr std::size_t kMinSliceRows = 64;
   static constexpr std::size_t kMaxSlices = 8;
   static constexpr std::size_t kChunk = 16384;  // parameters that one task reduces or updates
 
   // A batch cut into parts, by its size alone.
   struct Slices {
-    explicit Slices(std::size_t batch)
+    Slices(std::size_t batch, std::size_t min_rows)
         : total(batch),
-          rows(std::min(batch, std::max(kMinSliceRows, (batch + kMaxSlices - 1) / kMaxSlices))),
+          rows(std::min(batch, std::max(min_rows, (batch + kMaxSlices - 1) / kMaxSlices))),
           count(batch == 0 ? 0 : (batch + rows - 1) / rows) {}
     std::size_t first(std::size_t slice) const noexcept { return slice * rows; }
     std::size_t size(std::size_t slice) const noexcept { return std::min(rows, total - first(slice)); }
     std::size_t total, rows, count;
   };
 
-  // Buffers of one worker for one slice: the activations of every layer, and two gradients of activations.
+  // Buffers of one worker for one slice: the activations of every layer, and two gradients of activations. Of
+  // what only convolutions need, the last line is for one image at a time, but `kernels`: the gradient of
+  // their parameters, packed.
   struct Workspace {
     Block block;
     std::size_t rows = 0;
@@ -249,21 +252,24 @@ class EigenNetwork {
     float *value = nullptr, *advantage = nullptr;
     float *q = nullptr, *next_online = nullptr, *next_target = nullptr;
     std::array<float*, 2> deltas{};
+    std::array<float*, Network::kMaxLayers> maps{};
+    float *image = nullptr, *kernels = nullptr;
+    std::array<float*, 2> map_deltas{};
   };
 
   struct Sums {
     double loss = 0.0, q = 0.0;
   };
 
-  // The parameters of one network, and once it is used, its weights transposed.
+  // The parameters of one network, and once it is used, its weights as `forward` reads them.
   struct Weights {
     explicit Weights(std::vector<float> parameters) : values(std::move(parameters)) {}
     void assign(std::span<const float> parameters) {
       std::copy(parameters.begin(), parameters.end(), values.begin());
-      is_transposed = false;
+      is_packed = false;
     }
-    std::vector<float> values, transposed;
-    bool is_transposed = false;
+    std::vector<float> values, packed;
+    bool is_packed = false;
   };
 
   // What only a learner needs.
@@ -284,6 +290,7 @@ class EigenNetwork {
     }
 
     Weights target;
+    std::vector<float> backward;  // the online network's convolutions as their input gradients read them
     Optimizer optimizer;
     std::vector<double> squares;  // of the gradient, for each chunk
     Block gradients;              // one for each slice
@@ -309,9 +316,11 @@ class EigenNetwork {
     }
   }
 
-  // Lists the linear layers in order: body, hidden layer of the head, value and advantage (or output).
+  // Lists the convolutions, then the linear layers in order: body, hidden layer of the head, value and
+  // advantage (or output).
   void plan() {
     std::size_t width = network_.num_inputs(), offset = 0;
+    std::vector<std::size_t> shape = network_.input_shape();
     const auto linear = [&](std::size_t out, bool relu) {
       const detail::Linear layer{width, out, offset, offset + out * width, relu};
       offset += out * (width + 1);
@@ -322,8 +331,13 @@ class EigenNetwork {
       if (const auto* dense = std::get_if<Dense>(&layers[i])) {
         body_.push_back(linear(dense->units, std::holds_alternative<Relu>(layers[i + 1])));
         width = dense->units;
-      } else if (std::holds_alternative<Conv2d>(layers[i])) {
-        throw Error("EigenNetwork cannot compute convolutions yet: " + to_string(layers[i]));
+      } else if (const auto* conv = std::get_if<Conv2d>(&layers[i])) {
+        const auto order =
+            convolutions_.empty() ? detail::ImageOrder::channels_first : detail::ImageOrder::channels_last;
+        convolutions_.emplace_back(*conv, shape, order, std::holds_alternative<Relu>(layers[i + 1]), offset);
+        shape = output_shape(*conv, shape);
+        width = convolutions_.back().num_outputs();
+        offset = convolutions_.back().end();
       } else if (const auto* dueling = std::get_if<Dueling>(&layers[i])) {
         if (dueling->hidden > 0) {
           body_.push_back(linear(2 * dueling->hidden, true));
@@ -338,8 +352,17 @@ class EigenNetwork {
       }
     }
     assert(offset == network_.num_parameters());
-    widest_ = network_.num_inputs();
+    widest_ = convolutions_.empty() ? network_.num_inputs() : convolutions_.back().num_outputs();
     for (const auto& layer : body_) widest_ = std::max(widest_, layer.out);
+    for (const auto& conv : convolutions_) widest_map_ = std::max(widest_map_, conv.num_outputs());
+  }
+
+  // Rows that are worth a task of their own.
+  std::size_t min_training_rows() const noexcept { return convolutions_.empty() ? 64 : 16; }
+  std::size_t min_evaluation_rows() const noexcept { return convolutions_.empty() ? 64 : 4; }
+  // Parameters of all convolutions, which come first.
+  std::size_t num_kernel_parameters() const noexcept {
+    return convolutions_.empty() ? 0 : convolutions_.back().end();
   }
 
   void reserve(std::size_t rows) {
@@ -349,19 +372,16 @@ class EigenNetwork {
 
   void reserve(Workspace& w, std::size_t rows) {
     std::size_t floats = 0;
-    const auto carve = [&](std::size_t columns) {
-      const std::size_t offset = floats;
-      floats += (rows * columns + 15) / 16 * 16;
-      return offset;
-    };
     for (int pass = 0; pass < 2; ++pass) {  // first measures, then places
       float* const base = pass == 0 ? nullptr : w.block.as<float>().data();
-      const auto place = [&](std::size_t columns) {
-        const std::size_t offset = carve(columns);
+      const auto place_once = [&](std::size_t count) {
+        const std::size_t offset = floats;
+        floats += (count + 15) / 16 * 16;
         return base == nullptr ? nullptr : base + offset;
       };
+      const auto place = [&](std::size_t columns) { return place_once(rows * columns); };
       floats = 0;
-      w.input = place(network_.num_inputs());
+      w.input = place(convolutions_.empty() ? network_.num_inputs() : convolutions_.back().num_outputs());
       for (std::size_t i = 0; i < body_.size(); ++i) w.activations[i] = place(body_[i].out);
       w.value = place(1);
       w.advantage = place(network_.num_actions());
@@ -369,20 +389,40 @@ class EigenNetwork {
       w.next_online = place(network_.num_actions());
       w.next_target = place(network_.num_actions());
       for (float*& delta : w.deltas) delta = place(widest_);
+      if (!convolutions_.empty()) {
+        for (std::size_t i = 0; i < convolutions_.size(); ++i)
+          w.maps[i] = place(convolutions_[i].num_outputs());
+        w.image = place_once(network_.num_inputs());
+        w.kernels = place_once(num_kernel_parameters());
+        for (float*& delta : w.map_deltas) delta = place_once(widest_map_);
+      }
       if (pass == 0) w.block = Block(checked_bytes("batch size", floats, sizeof(float)));
     }
     w.rows = rows;
   }
 
-  void transpose(Weights& weights) const {
-    if (weights.is_transposed) return;
-    weights.transposed.resize(weights.values.size());
-    const auto transpose = [&](const detail::Linear& layer) {
-      layer.transpose(weights.values.data(), weights.transposed.data());
-    };
-    for (const detail::Linear& layer : body_) transpose(layer);
-    transpose(advantage_);
-    weights.is_transposed = true;
+  void pack(Weights& weights) const {
+    if (weights.is_packed) return;
+    weights.packed.resize(weights.values.size());
+    const float* const values = weights.values.data();
+    float* const packed = weights.packed.data();
+    for (const detail::Convolution& conv : convolutions_)
+      conv.pack_forward(values + conv.weight(), packed + conv.weight());
+    for (const detail::Linear& layer : body_) layer.transpose(values, packed);
+    advantage_.transpose(values, packed);
+    weights.is_packed = true;
+  }
+
+  void pack_backward(Training& training) const {
+    training.backward.resize(num_kernel_parameters());
+    for (std::size_t i = 1; i < convolutions_.size(); ++i)
+      convolutions_[i].pack_backward(online_.values.data() + convolutions_[i].weight(),
+                                     training.backward.data() + convolutions_[i].weight());
+  }
+
+  static void scale(const std::uint8_t* from, float* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = static_cast<float>(from[i]) * ObservationsView::kByteScale;
   }
 
   // The observations as floats: themselves, or scaled bytes in the workspace.
@@ -392,13 +432,67 @@ class EigenNetwork {
               observations.rows() > 1 ? observations.stride() / sizeof(float) : observations.columns()};
     const auto bytes = observations.as<std::uint8_t>();
     const Out floats{w.input, observations.rows(), observations.columns(), observations.columns()};
-    for (std::size_t i = 0; i < floats.rows; ++i) {
-      const std::uint8_t* const from = bytes.row(i);
-      float* const to = floats.row(i);
-      for (std::size_t j = 0; j < floats.columns; ++j)
-        to[j] = static_cast<float>(from[j]) * ObservationsView::kByteScale;
-    }
+    for (std::size_t i = 0; i < floats.rows; ++i) scale(bytes.row(i), floats.row(i), floats.columns);
     return floats.as_const();
+  }
+
+  // One of them. Bytes are scaled whenever an image is needed, which takes a hundredth of its convolution: so
+  // the floats of a batch never lie in memory.
+  static const float* image(const ObservationsView& observations, std::size_t row, Workspace& w) {
+    if (observations.dtype() == DType::f32) return observations.as<float>().row(row);
+    scale(observations.as<std::uint8_t>().row(row), w.image, observations.columns());
+    return w.image;
+  }
+
+  float* map(const Workspace& w, std::size_t layer, std::size_t row) const noexcept {
+    return w.maps[layer] + row * convolutions_[layer].num_outputs();
+  }
+
+  // [rows, columns] to [columns, rows]
+  static void flip(const float* from, std::size_t rows, std::size_t columns, float* to) {
+    for (std::size_t j = 0; j < columns; ++j)
+      for (std::size_t i = 0; i < rows; ++i) to[j * rows + i] = from[i * columns + j];
+  }
+
+  // The output of the convolutions, in the order of the weights that read it: channels first.
+  In convolve(const Weights& weights, const ObservationsView& observations, Workspace& w) const {
+    const detail::Convolution& last = convolutions_.back();
+    const Out features{w.input, observations.rows(), last.num_outputs(), last.num_outputs()};
+    for (std::size_t row = 0; row < features.rows; ++row) {
+      const float* x = image(observations, row, w);
+      for (std::size_t i = 0; i < convolutions_.size(); ++i) {
+        const detail::Convolution& conv = convolutions_[i];
+        conv.forward(x, weights.packed.data() + conv.weight(), weights.values.data() + conv.bias(),
+                     map(w, i, row));
+        x = map(w, i, row);
+      }
+      flip(x, last.positions(), last.filters(), features.row(row));
+    }
+    return features.as_const();
+  }
+
+  // From the gradient of `convolve`'s result to that of the convolutions' parameters, which is overwritten.
+  void convolve_backward(const ObservationsView& observations, In dfeatures, Workspace& w,
+                         const Training& training, float* gradient) const {
+    std::fill(w.kernels, w.kernels + num_kernel_parameters(), 0.0f);
+    for (std::size_t row = 0; row < dfeatures.rows; ++row) {
+      float *delta = w.map_deltas[0], *next = w.map_deltas[1];
+      flip(dfeatures.row(row), convolutions_.back().filters(), convolutions_.back().positions(), delta);
+      for (std::size_t i = convolutions_.size(); i-- > 0;) {
+        const detail::Convolution& conv = convolutions_[i];
+        if (conv.has_relu()) detail::relu_backward(map(w, i, row), delta, conv.num_outputs());
+        const float* const x = i == 0 ? image(observations, row, w) : map(w, i - 1, row);
+        conv.add_parameter_gradient(x, delta, w.kernels + conv.weight(), w.kernels + conv.bias());
+        if (i == 0) break;
+        std::fill(next, next + conv.num_inputs(), 0.0f);
+        conv.add_input_gradient(delta, training.backward.data() + conv.weight(), next);
+        std::swap(delta, next);
+      }
+    }
+    for (const detail::Convolution& conv : convolutions_) {
+      conv.unpack_forward(w.kernels + conv.weight(), gradient + conv.weight());
+      std::copy(w.kernels + conv.bias(), w.kernels + conv.end(), gradient + conv.bias());
+    }
   }
 
   Out activation(const Workspace& w, std::size_t layer, std::size_t rows) const noexcept {
@@ -412,12 +506,12 @@ class EigenNetwork {
     return features.columns_from(advantage ? half : 0, half);
   }
 
-  // Leaves all activations in the workspace for `backward`. Returns the first layer's input.
+  // Leaves all activations in the workspace for `backward`. Returns the first linear layer's input.
   In forward(const Weights& weights, const ObservationsView& observations, Workspace& w, Out q) const {
     const std::size_t rows = observations.rows();
     const float* const values = weights.values.data();
-    const float* const transposed = weights.transposed.data();
-    const In first = input(observations, w);
+    const float* const transposed = weights.packed.data();
+    const In first = convolutions_.empty() ? input(observations, w) : convolve(weights, observations, w);
     In x = first;
     for (std::size_t i = 0; i < body_.size(); ++i) {
       const Out y = activation(w, i, rows);
@@ -444,7 +538,9 @@ class EigenNetwork {
 
   // From dloss/dq, which lies in w.q, to the flat gradient, which is overwritten. Needs the activations of
   // `forward`.
-  void backward(In first, Workspace& w, float* gradient) const {
+  void backward(const ObservationsView& observations, In first, Workspace& w, const Training& training,
+                float* gradient) const {
+    const bool stops_at_first = convolutions_.empty();
     const std::size_t rows = first.rows, actions = network_.num_actions();
     const float* const parameters = online_.values.data();
     const In features = body_.empty() ? first : activation(w, body_.size() - 1, rows).as_const();
@@ -462,7 +558,7 @@ class EigenNetwork {
       }
       value_.parameter_gradient(head_input(features, false), dvalue.as_const(), gradient);
       advantage_.parameter_gradient(head_input(features, true), dq.as_const(), gradient);
-      if (body_.empty()) return;
+      if (body_.empty() && stops_at_first) return;
       if (is_split_) {
         value_.input_gradient(parameters, dvalue.as_const(), {}, delta.columns_from(0, width / 2));
         advantage_.input_gradient(parameters, dq.as_const(), {}, delta.columns_from(width / 2, width / 2));
@@ -472,7 +568,7 @@ class EigenNetwork {
       }
     } else {
       advantage_.parameter_gradient(features, dq.as_const(), gradient);
-      if (body_.empty()) return;
+      if (body_.empty() && stops_at_first) return;
       advantage_.input_gradient(parameters, dq.as_const(), {}, delta);
     }
 
@@ -481,11 +577,12 @@ class EigenNetwork {
       const In x = i == 0 ? first : activation(w, i - 1, rows).as_const();
       body_[i].relu_backward(y, delta);
       body_[i].parameter_gradient(x, delta.as_const(), gradient);
-      if (i == 0) return;
+      if (i == 0 && stops_at_first) return;
       const Out next{delta.data == w.deltas[0] ? w.deltas[1] : w.deltas[0], rows, body_[i].in, body_[i].in};
       body_[i].input_gradient(parameters, delta.as_const(), {}, next);
       delta = next;
     }
+    convolve_backward(observations, delta.as_const(), w, training, gradient);
   }
 
   void train_slice(const TransitionBatch& batch, std::span<const float> weights, std::span<float> priorities,
@@ -495,7 +592,8 @@ class EigenNetwork {
     const ObservationsView next = batch.next_observations().rows(first, rows);
     forward(online_, next, w, {w.next_online, rows, actions, actions});
     forward(training.target, next, w, {w.next_target, rows, actions, actions});
-    const In x = forward(online_, batch.observations().rows(first, rows), w, {w.q, rows, actions, actions});
+    const ObservationsView observations = batch.observations().rows(first, rows);
+    const In x = forward(online_, observations, w, {w.q, rows, actions, actions});
 
     Sums sums;
     const auto delta = static_cast<float>(options_.huber_delta), size = static_cast<float>(batch.size());
@@ -515,7 +613,7 @@ class EigenNetwork {
       q[action] = -weight * td_loss_gradient(options_.loss, delta, td_error) / size;
     }
     training.sums[slice] = sums;
-    backward(x, w, training.gradient(slice).data());
+    backward(observations, x, w, training, training.gradient(slice).data());
   }
 
   template <class F>
@@ -549,10 +647,11 @@ class EigenNetwork {
   Network network_;
   TrainOptions options_;
   Weights online_;
+  std::vector<detail::Convolution> convolutions_;
   std::vector<detail::Linear> body_;
   detail::Linear value_, advantage_;
   bool is_dueling_ = false, is_split_ = false;
-  std::size_t widest_ = 0;
+  std::size_t widest_ = 0, widest_map_ = 0;
   std::unique_ptr<ThreadPool> pool_;
   std::vector<Workspace> workspaces_;
   std::unique_ptr<Training> training_;

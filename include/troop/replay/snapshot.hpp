@@ -379,6 +379,7 @@ void read_snapshot(SnapshotFile& file, std::span<Replay* const> replays,
         limiter->inserts = reader.number<std::uint64_t>();
         limiter->samples = reader.number<std::uint64_t>();
         reader.finish();
+        RateLimiter({}).restore(*limiter);
         break;
       case SnapshotBlock::random:
         reader.numbers(std::span(random.emplace()));

@@ -67,78 +67,89 @@ using Narrower =
 inline constexpr std::size_t kDepth =
     128;  // steps of the depth in one pass: b's strip stays in the first cache
 
-// `Rows` rows of `Packets` vectors of c = addend + left * b, held in registers.
+// `Rows` rows of `Packets` vectors, held in registers.
+template <class Packet, std::size_t Rows, std::size_t Packets>
+struct Tile {
+  static constexpr std::size_t kWidth = kLanes<Packet>;
+  Packet sums[Rows][Packets];
+
+  // f(vector, row, column of its first lane)
+  template <class F>
+  void for_each(F f) {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < Rows; ++i)
+#pragma GCC unroll 8
+      for (std::size_t j = 0; j < Packets; ++j) f(sums[i][j], i, j * kWidth);
+  }
+  // One step of the depth: adds factor(row) * b.
+  template <class F>
+  void add(F factor, const float* b) {
+    Packet columns[Packets];
+#pragma GCC unroll 8
+    for (std::size_t j = 0; j < Packets; ++j) columns[j] = simd::ploadu<Packet>(b + j * kWidth);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < Rows; ++i) {
+      const Packet scale = simd::pset1<Packet>(factor(i));
+#pragma GCC unroll 8
+      for (std::size_t j = 0; j < Packets; ++j) sums[i][j] = simd::pmadd(scale, columns[j], sums[i][j]);
+    }
+  }
+};
+
+// `Rows` rows of `Packets` vectors of c = addend + left * b.
 template <class Packet, std::size_t Rows, std::size_t Packets>
 inline void multiply_tile(Left left, const float* b, std::size_t b_stride, std::size_t depth, Addend addend,
                           float* c, std::size_t c_stride) {
-  constexpr std::size_t lanes = kLanes<Packet>;
-  Packet sums[Rows][Packets];
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < Packets; ++j)
-      sums[i][j] = addend.data == nullptr ? simd::pset1<Packet>(0.0f)
-                                          : simd::ploadu<Packet>(addend.data + i * addend.stride + j * lanes);
-  for (std::size_t k = 0; k < depth; ++k) {
-    Packet columns[Packets];
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < Packets; ++j) columns[j] = simd::ploadu<Packet>(b + k * b_stride + j * lanes);
-#pragma GCC unroll 8
-    for (std::size_t i = 0; i < Rows; ++i) {
-      const Packet factor = simd::pset1<Packet>(left.data[i * left.row_stride + k * left.depth_stride]);
-#pragma GCC unroll 8
-      for (std::size_t j = 0; j < Packets; ++j) sums[i][j] = simd::pmadd(factor, columns[j], sums[i][j]);
-    }
-  }
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < Packets; ++j) simd::pstoreu(c + i * c_stride + j * lanes, sums[i][j]);
+  Tile<Packet, Rows, Packets> tile;
+  tile.for_each([&](Packet& sum, std::size_t i, std::size_t j) {
+    sum = addend.data == nullptr ? simd::pset1<Packet>(0.0f)
+                                 : simd::ploadu<Packet>(addend.data + i * addend.stride + j);
+  });
+  for (std::size_t k = 0; k < depth; ++k)
+    tile.add([&](std::size_t i) { return left.data[i * left.row_stride + k * left.depth_stride]; },
+             b + k * b_stride);
+  tile.for_each([&](Packet& sum, std::size_t i, std::size_t j) { simd::pstoreu(c + i * c_stride + j, sum); });
 }
 
-// All rows of a strip of c that is `Packets` vectors wide.
-template <class Packet, std::size_t Packets>
-void multiply_strip(Left left, const float* b, std::size_t b_stride, std::size_t depth, Addend addend,
-                    Out c) {
+// Calls f(rows, first row) for tiles of 8, 4 or 1 rows, `rows` an integral constant.
+template <bool UpToEight = true, class F>
+void for_each_tile(std::size_t num_rows, F f) {
   std::size_t i = 0;
   const auto tiles = [&](auto rows) {
-    for (; i + rows() <= c.rows; i += rows())
-      multiply_tile<Packet, rows(), Packets>(
-          {left.data + i * left.row_stride, left.row_stride, left.depth_stride}, b, b_stride, depth,
-          {addend.data == nullptr ? nullptr : addend.data + i * addend.stride, addend.stride}, c.row(i),
-          c.stride);
+    for (; i + rows() <= num_rows; i += rows()) f(rows, i);
   };
-  // Eight rows of two vectors want nineteen registers, which only the widest instruction sets have.
-  if constexpr (kLanes<Packet> == 16 || Packets == 1) tiles(std::integral_constant<std::size_t, 8>{});
+  if constexpr (UpToEight) tiles(std::integral_constant<std::size_t, 8>{});
   tiles(std::integral_constant<std::size_t, 4>{});
   tiles(std::integral_constant<std::size_t, 1>{});
 }
+// Eight rows of two vectors want nineteen registers, which only the widest instruction sets have.
+template <class Packet, std::size_t Packets>
+inline constexpr bool kEightRows = kLanes<Packet> == 16 || Packets == 1;
 
-// Strips of two of the widest vectors, then of one, then of narrower ones.
-template <class Packet>
-void multiply_panel(Left left, In b, Addend addend, Out c) {
+// Calls f.template operator()<Packet, Packets>(first column) for strips of two of the widest vectors, then of
+// one, then of narrower ones.
+template <class Packet = WidestPacket, class F>
+void for_each_strip(std::size_t num_columns, F f, std::size_t j = 0) {
   constexpr std::size_t lanes = kLanes<Packet>;
-  std::size_t j = 0;
-  const auto addend_at = [&](std::size_t column) {
-    return Addend{addend.data == nullptr ? nullptr : addend.data + column, addend.stride};
-  };
   if constexpr (std::is_same_v<Packet, WidestPacket>)
-    for (; j + 2 * lanes <= c.columns; j += 2 * lanes)
-      multiply_strip<Packet, 2>(left, b.data + j, b.stride, b.rows, addend_at(j),
-                                c.columns_from(j, 2 * lanes));
-  for (; j + lanes <= c.columns; j += lanes)
-    multiply_strip<Packet, 1>(left, b.data + j, b.stride, b.rows, addend_at(j), c.columns_from(j, lanes));
+    for (; j + 2 * lanes <= num_columns; j += 2 * lanes) f.template operator()<Packet, 2>(j);
+  for (; j + lanes <= num_columns; j += lanes) f.template operator()<Packet, 1>(j);
   if constexpr (lanes > 1)
-    if (j < c.columns)
-      multiply_panel<Narrower<Packet>>(left, b.columns_from(j, b.columns - j), addend_at(j),
-                                       c.columns_from(j, c.columns - j));
+    if (j < num_columns) for_each_strip<Narrower<Packet>>(num_columns, f, j);
 }
 
 /// c = addend + left * b, with left [c.rows, b.rows] and b [b.rows, c.columns].
 inline void multiply(Left left, In b, Addend addend, Out c) {
   for (std::size_t k = 0; k < b.rows; k += kDepth) {
-    multiply_panel<WidestPacket>(left, {b.row(k), std::min(kDepth, b.rows - k), b.columns, b.stride}, addend,
-                                 c);
+    const std::size_t depth = std::min(kDepth, b.rows - k);
+    for_each_strip(c.columns, [&]<class Packet, std::size_t Packets>(std::size_t j) {
+      for_each_tile<kEightRows<Packet, Packets>>(c.rows, [&](auto rows, std::size_t i) {
+        multiply_tile<Packet, rows(), Packets>(
+            {left.data + i * left.row_stride, left.row_stride, left.depth_stride}, b.row(k) + j, b.stride,
+            depth, {addend.data == nullptr ? nullptr : addend.data + i * addend.stride + j, addend.stride},
+            c.row(i) + j, c.stride);
+      });
+    });
     left.data += kDepth * left.depth_stride;
     addend = {c.data, c.stride};
   }

@@ -1,0 +1,414 @@
+/// @file
+/// Checkpoints: everything that a run has learned, written beside the training.
+#pragma once
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <troop/core/bytes.hpp>
+#include <troop/core/clock.hpp>
+#include <troop/core/error.hpp>
+#include <troop/core/random.hpp>
+#include <troop/durability/detail/blocks.hpp>
+#include <troop/durability/object_store.hpp>
+#include <troop/durability/run_directory.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/replay/rate_limiter.hpp>
+
+namespace troop::durability {
+
+/// The last batch of a client that was applied: what makes its inserts arrive exactly once over a restart.
+struct ClientBatch {
+  std::array<std::byte, 16> client{};
+  std::uint64_t number = 0;
+
+  friend bool operator==(const ClientBatch&, const ClientBatch&) = default;
+};
+static_assert(sizeof(ClientBatch) == 24);
+
+/// The counters of a checkpoint: all of it but the networks.
+struct CheckpointInfo {
+  std::string network;              ///< canonical text, bound
+  std::uint64_t parameters = 0;     ///< of one network
+  std::uint64_t learner_steps = 0;  ///< beta and other schedules follow from them
+  std::uint64_t skipped_steps = 0;
+  std::uint64_t optimizer_steps = 0;
+  std::uint64_t environment_steps = 0;
+  std::uint64_t parameter_version = 0;  ///< the newest that actors may have seen
+  std::uint64_t next_key = 0;           ///< of the replay
+  double seconds = 0.0;                 ///< that the run has lasted
+  RateLimiter::State limiter = {};
+  Random::State sampler{1, 0, 0, 0};  ///< of the learner's sampling
+  /// Mean return of the last evaluation before, NaN before the first.
+  double mean_return = std::numeric_limits<double>::quiet_NaN();
+  std::uint64_t evaluations = 0;
+
+  friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
+};
+
+/// A whole checkpoint.
+struct Checkpoint {
+  CheckpointInfo info;
+  std::vector<float> online, target, optimizer;
+  std::vector<ClientBatch> sessions;  ///< the longest away first
+
+  /// Copies a network's state; the vectors keep their memory from one time to the next.
+  template <nn::QNetwork Network>
+  void copy_from(Network& network) {
+    const auto copy = [](std::span<const float> from, std::vector<float>& to) {
+      to.assign(from.begin(), from.end());
+    };
+    copy(network.parameters(), online);
+    copy(network.target_parameters(), target);
+    copy(network.optimizer_state(), optimizer);
+    info.network = to_string(network.network());
+    info.parameters = online.size();
+    info.optimizer_steps = network.optimizer_steps();
+  }
+
+  /// Gives the network this state. Throws LayoutMismatch when it is another network, InvalidArgument when its
+  /// optimizer is of another kind; then nothing has changed.
+  template <nn::QNetwork Network>
+  void copy_to(Network& network) const {
+    const std::string text = to_string(network.network());
+    if (text != info.network)
+      throw LayoutMismatch("the checkpoint is of the network " + info.network + ", expected " + text);
+    network.set_optimizer_state(info.optimizer_steps, optimizer);
+    network.set_parameters(online);
+    network.set_target_parameters(target);
+  }
+};
+
+namespace detail {
+
+inline constexpr FileKind kCheckpointFile{"TROOPCKP", 1, "checkpoint"};
+inline constexpr std::string_view kCheckpointFolder = "checkpoints/", kCheckpointPrefix = "checkpoint-";
+
+enum class CheckpointBlock : std::uint32_t { info = 1, online = 2, target = 3, optimizer = 4, sessions = 5 };
+
+inline std::vector<std::byte> info_bytes(const CheckpointInfo& info) {
+  std::vector<std::byte> out;
+  ByteWriter writer(out);
+  writer.text(info.network);
+  for (const std::uint64_t number :
+       {info.parameters, info.learner_steps, info.skipped_steps, info.optimizer_steps, info.environment_steps,
+        info.parameter_version, info.next_key, info.limiter.inserts, info.limiter.samples, info.evaluations})
+    writer.number(number);
+  writer.number(info.seconds);
+  writer.number(info.mean_return);
+  writer.numbers(std::span(info.sampler));
+  return out;
+}
+
+inline CheckpointInfo info_from(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  CheckpointInfo info;
+  info.network = reader.text();
+  for (std::uint64_t* number :
+       {&info.parameters, &info.learner_steps, &info.skipped_steps, &info.optimizer_steps,
+        &info.environment_steps, &info.parameter_version, &info.next_key, &info.limiter.inserts,
+        &info.limiter.samples, &info.evaluations})
+    *number = reader.number<std::uint64_t>();
+  info.seconds = reader.number<double>();
+  info.mean_return = reader.number<double>();
+  reader.numbers(std::span(info.sampler));
+  reader.finish();
+  Random().set_state(info.sampler);
+  return info;
+}
+
+/// Calls `f(block)` with the bytes of each block but the last one, in order.
+template <class F>
+void for_blocks(const Checkpoint& checkpoint, std::span<const std::byte> info, F&& f) {
+  f(CheckpointBlock::info, info);
+  f(CheckpointBlock::online, std::as_bytes(std::span(checkpoint.online)));
+  f(CheckpointBlock::target, std::as_bytes(std::span(checkpoint.target)));
+  f(CheckpointBlock::optimizer, std::as_bytes(std::span(checkpoint.optimizer)));
+  f(CheckpointBlock::sessions, std::as_bytes(std::span(checkpoint.sessions)));
+}
+
+/// Numbers that stand one behind the other.
+template <class T>
+void values_from(std::span<const std::byte> bytes, std::vector<T>& values) {
+  if (bytes.size() % sizeof(T) != 0) throw Error("a part of a number");
+  values.resize(bytes.size() / sizeof(T));
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+}
+
+/// Lets the next reading of the file come from the disk.
+inline void drop_from_memory(const std::string& path) {
+  const troop::detail::FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open()) ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+}  // namespace detail
+
+/// Writes a checkpoint as a new object, without a copy of its networks. Throws FileError.
+inline void write_checkpoint(const ObjectStore& store, std::string_view name, const Checkpoint& checkpoint) {
+  const std::vector<std::byte> info = detail::info_bytes(checkpoint.info);
+  const auto head = detail::file_head(detail::kCheckpointFile);
+  std::array<detail::BlockHead, 5> heads;
+  std::array<std::span<const std::byte>, 5> contents;
+  std::size_t i = 0;
+  detail::for_blocks(checkpoint, info, [&](detail::CheckpointBlock type, std::span<const std::byte> bytes) {
+    heads[i] = detail::block_head(static_cast<std::uint32_t>(type), bytes);
+    contents[i++] = bytes;
+  });
+  const auto bytes_of = [](const detail::BlockHead& block) { return std::as_bytes(std::span(&block, 1)); };
+  const detail::BlockHead end = detail::block_head(detail::kEnd);
+  store.write(name, head, bytes_of(heads[0]), contents[0], bytes_of(heads[1]), contents[1],
+              bytes_of(heads[2]), contents[2], bytes_of(heads[3]), contents[3], bytes_of(heads[4]),
+              contents[4], bytes_of(end));
+}
+
+/// Reads a checkpoint file. Throws FileError, with its name and the reason, for one that cannot be read, is
+/// foreign, of a newer version, cut off, changed in any bit, or says what cannot be.
+inline Checkpoint read_checkpoint(const std::string& path) {
+  detail::BlockReader reader(path, detail::kCheckpointFile);
+  Checkpoint checkpoint;
+  try {
+    for (std::uint32_t wanted = 1; wanted <= 5; ++wanted) {
+      if (reader.next() != wanted) reader.damaged("blocks that are not those of a checkpoint");
+      const auto content = reader.content();
+      switch (static_cast<detail::CheckpointBlock>(wanted)) {
+        case detail::CheckpointBlock::info:
+          checkpoint.info = detail::info_from(content);
+          break;
+        case detail::CheckpointBlock::online:
+          detail::values_from(content, checkpoint.online);
+          break;
+        case detail::CheckpointBlock::target:
+          detail::values_from(content, checkpoint.target);
+          break;
+        case detail::CheckpointBlock::optimizer:
+          detail::values_from(content, checkpoint.optimizer);
+          break;
+        case detail::CheckpointBlock::sessions:
+          detail::values_from(content, checkpoint.sessions);
+          break;
+      }
+    }
+    if (reader.next() != detail::kEnd) reader.damaged("blocks that are not those of a checkpoint");
+    for (const std::vector<float>* values : {&checkpoint.online, &checkpoint.target}) {
+      if (values->size() != checkpoint.info.parameters)
+        throw Error(std::to_string(values->size()) + " parameters, expected " +
+                    std::to_string(checkpoint.info.parameters));
+      for (const float value : *values)
+        if (!std::isfinite(value)) throw Error("a parameter that is not finite");
+    }
+    return checkpoint;
+  } catch (const FileError&) {
+    throw;
+  } catch (const Error& error) {
+    reader.damaged(error.what());
+  }
+}
+
+/// What a checkpoint file says of itself. Reads and checks its first block only. Throws FileError.
+inline CheckpointInfo read_checkpoint_info(const std::string& path) {
+  detail::BlockReader reader(path, detail::kCheckpointFile);
+  if (reader.next() != static_cast<std::uint32_t>(detail::CheckpointBlock::info))
+    reader.damaged("it does not begin with its counters");
+  try {
+    return detail::info_from(reader.content());
+  } catch (const FileError&) {
+    throw;
+  } catch (const Error& error) {
+    reader.damaged(error.what());
+  }
+}
+
+/// A checkpoint that was found in a run directory.
+struct FoundCheckpoint {
+  std::string name;  ///< of the object
+  Checkpoint checkpoint;
+};
+
+/// The newest checkpoint that is whole; none in a directory without any. `say` takes a sentence for each newer
+/// one that is not. Throws FileError when there are some and none is whole: what the run has learned must not be
+/// lost by beginning anew.
+template <class Say>
+std::optional<FoundCheckpoint> read_newest_checkpoint(const ObjectStore& store, Say&& say) {
+  const auto names = store.names(detail::kCheckpointFolder, detail::kCheckpointPrefix);
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    try {
+      return FoundCheckpoint{*name, read_checkpoint(store.path(*name))};
+    } catch (const FileError& error) {
+      say(std::string(error.what()) + "; looking for the one before");
+    }
+  }
+  if (names.empty()) return std::nullopt;
+  throw FileError(store.path("checkpoints"),
+                  "none of its " + std::to_string(names.size()) + " checkpoints is whole");
+}
+
+struct CheckpointOptions {
+  std::size_t keep = 3;  ///< the newest ones; the one with the best return is kept besides
+
+  void validate() const { require(keep >= 1 && keep <= 1000, "keep", keep, "an integer from 1 to 1000"); }
+};
+
+/// Since construction.
+struct CheckpointStatistics {
+  std::uint64_t written = 0, failures = 0;
+  std::uint64_t learner_steps = 0;  ///< of the last one that was written
+  double write_seconds = 0.0;       ///< of the last one, verification included
+  bool is_failing = false;          ///< the last attempt failed: an alarm
+};
+
+/// Writes checkpoints by a thread of its own: the caller only copies. Each is read again after it was written, from
+/// the disk where the system allows that; then older ones are removed, but for the last few and the best. What
+/// goes wrong is said in a sentence and counted, and the checkpoints that are there stay.
+///
+/// Thread-safe, but for one caller of `take` and `flush` at a time. Memory: one copy of networks and optimizer.
+///
+///     CheckpointWriter writer(directory, {.keep = 3});
+///     if (is_due) writer.take([&](Checkpoint& c) { c.copy_from(network); ... });   // on the step's boundary
+class CheckpointWriter {
+ public:
+  explicit CheckpointWriter(RunDirectory& directory, const CheckpointOptions& options = {})
+      : options_((options.validate(), options)), directory_(directory) {
+    for (const std::string& name :
+         directory_.store().names(detail::kCheckpointFolder, detail::kCheckpointPrefix)) {
+      try {
+        returns_[name] = read_checkpoint_info(directory_.store().path(name)).mean_return;
+      } catch (const FileError&) {
+        returns_[name] = std::numeric_limits<double>::quiet_NaN();
+      }
+    }
+    thread_ = std::thread([this] { work(); });
+  }
+
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// Finishes the checkpoint that is being written.
+  ~CheckpointWriter() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending_ = true;
+    }
+    condition_.notify_all();
+    thread_.join();
+  }
+
+  /// Calls `fill(checkpoint)`, which is to copy all of it, and lets the thread write it. False, and nothing is
+  /// called, while the one before is still being written.
+  template <class Fill>
+  bool take(Fill&& fill) {
+    if (is_busy_.load(std::memory_order_acquire)) return false;
+    fill(checkpoint_);
+    {
+      const std::lock_guard lock(mutex_);
+      is_busy_.store(true, std::memory_order_release);
+    }
+    condition_.notify_all();
+    return true;
+  }
+
+  /// Waits until nothing is being written any more. False when the deadline passed before, or when the last
+  /// attempt failed.
+  bool flush(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    return deadline.wait(condition_, lock, [&] { return !is_busy_; }) && !statistics_.is_failing;
+  }
+
+  CheckpointStatistics statistics() const {
+    const std::lock_guard lock(mutex_);
+    return statistics_;
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      condition_.wait(lock, [&] { return is_busy_ || is_ending_; });
+      if (!is_busy_) return;
+      lock.unlock();
+      const Clock::time_point start = Clock::now();
+      const bool is_written = write();
+      lock.lock();
+      ++(is_written ? statistics_.written : statistics_.failures);
+      statistics_.is_failing = !is_written;
+      if (is_written) statistics_.learner_steps = checkpoint_.info.learner_steps;
+      statistics_.write_seconds = seconds_since(start);
+      is_busy_.store(false, std::memory_order_release);
+      condition_.notify_all();
+    }
+  }
+
+  bool write() {
+    const ObjectStore& store = directory_.store();
+    const std::string name =
+        std::string(detail::kCheckpointFolder) +
+        detail::object_name(detail::kCheckpointPrefix, directory_.generation(), ++number_);
+    try {
+      directory_.require_held();
+      write_checkpoint(store, name, checkpoint_);
+      verify(store.path(name));
+      returns_[name] = checkpoint_.info.mean_return;
+      remove_older();
+      return true;
+    } catch (const std::exception& error) {
+      directory_.say(std::string("no checkpoint was written: ") + error.what());
+      return false;
+    }
+  }
+
+  static void verify(const std::string& path) {
+    detail::drop_from_memory(path);
+    detail::BlockReader reader(path, detail::kCheckpointFile);
+    while (reader.next() != detail::kEnd) {
+    }
+  }
+
+  /// Keeps the newest ones and, of all, the newest of those with the best return.
+  void remove_older() {
+    auto best = returns_.end();
+    for (auto it = returns_.begin(); it != returns_.end(); ++it)
+      if (!std::isnan(it->second) && (best == returns_.end() || it->second >= best->second)) best = it;
+    const std::string kept = best == returns_.end() ? std::string() : best->first;
+    while (returns_.size() > options_.keep) {
+      auto oldest = returns_.begin();
+      if (oldest->first == kept) ++oldest;
+      // The best one counts as one of the last if it is.
+      if (std::distance(oldest, returns_.end()) <= static_cast<std::ptrdiff_t>(options_.keep)) return;
+      directory_.store().remove(oldest->first);
+      returns_.erase(oldest);
+    }
+  }
+
+  const CheckpointOptions options_;
+  RunDirectory& directory_;
+  Checkpoint checkpoint_;  // whoever may use it says is_busy_
+  std::map<std::string, double> returns_;
+  std::uint64_t number_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable condition_;
+  std::atomic<bool> is_busy_{false};
+  bool is_ending_ = false;
+  CheckpointStatistics statistics_;
+  std::thread thread_;
+};
+
+}  // namespace troop::durability
