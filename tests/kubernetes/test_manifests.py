@@ -247,7 +247,7 @@ class Batch(unittest.TestCase):
 
     def test_an_attempt_goes_on_where_the_one_before_was_stopped(self):
         work = "cat output/lines 2>/dev/null; i=$(cat output/lines 2>/dev/null | wc -l); " \
-               "echo line $i >>output/lines; [ $i -ge 1 ] || sleep 60"
+               "echo line $i >>output/lines; [ $i -ge 1 ] || exec sleep 60"
         first = self.start("sh", "-c", work)
         while not os.path.exists(os.path.join(self.bucket, "out", "lines")):  # is saved while the work goes on
             self.assertIsNone(first.poll())
