@@ -106,6 +106,12 @@ def arguments_of(container):
     return given
 
 
+def bytes_of(quantity):
+    """Of memory: 256Mi, 8Gi."""
+    number, unit = re.match(r"(\d+)([KMG]i)?$", quantity).groups()
+    return int(number) * 1024 ** {None: 0, "Ki": 1, "Mi": 2, "Gi": 3}[unit]
+
+
 def matches(selector, labels):
     """Whether a label selector takes these labels; an empty one takes all."""
     for entry in selector.get("matchExpressions", []):
