@@ -1,6 +1,7 @@
 #!/bin/sh
 # secrets.sh NAMESPACE [SHARDS]: prints, for `kubectl apply -f -`, what a run must keep to itself: Secret troop-token
-# (what all of its processes share), Secret troop-tls (certificate and key of head and shards, of which there may be
+# (what all of its processes share), Secret troop-http (the password of the status page and of /metrics, which follows from
+# that), Secret troop-tls (certificate and key of head and shards, of which there may be
 # SHARDS, 8 by default) and Secret troop-tls-actor (those of actors). Each call makes new ones; the key of the authority
 # that signs them is thrown away. Never commit the output.
 #   examples/kubernetes/secrets.sh troop | kubectl apply -f -
@@ -55,6 +56,9 @@ secret() {
     sed 's/^/    /' "${entry#* }"
   done
 }
+token=$(openssl rand -hex 32)
+# As monitor::http_password: HMAC-SHA-256 of a label, after the label's length in eight bytes.
+password=$(printf '\014\0\0\0\0\0\0\0troop 1 http' | openssl dgst -sha256 -hmac "$token" | sed 's/.*= //')
 cat <<YAML
 apiVersion: v1
 kind: Secret
@@ -63,7 +67,16 @@ metadata:
   namespace: $namespace
 type: Opaque
 stringData:
-  token: $(openssl rand -hex 32)
+  token: $token
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: troop-http
+  namespace: $namespace
+type: Opaque
+stringData:
+  password: $password
 YAML
 secret troop-tls server
 secret troop-tls-actor actor

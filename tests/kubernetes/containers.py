@@ -136,6 +136,9 @@ class Play:
             group = pod["securityContext"]["fsGroup"]
             run("podman", "volume", "create", "--opt", f"o=uid={group},gid={group}", volume)
             pod["volumes"].append({"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": volume}})
+        for volume in pod["volumes"]:
+            if "secret" in volume:
+                volume["secret"].setdefault("optional", False)  # podman 4.3 dies without it
         # The probes are tried in their own way, below; who is evicted first and what is spread over zones means nothing here.
         for container in pod["containers"]:
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
