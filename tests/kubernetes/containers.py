@@ -5,7 +5,6 @@ and stopped, and come back. Needs root, a Debian with the packages below, and th
 for base and images, which are kept for the next time."""
 
 import argparse
-import base64
 import copy
 import json
 import os
@@ -13,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 import yaml
@@ -107,14 +107,10 @@ class Play:
     NETWORK = "troop-play"
 
     def __init__(self):
-        self.documents = manifests.render(manifests.renderer(), "overlays/local")
+        self.documents, self.made = manifests.render(manifests.renderer(), "overlays/local"), manifests.secrets()
         self.close()
         run("podman", "network", "create", self.NETWORK)
-        for secret in manifests.secrets():
-            text = yaml.safe_dump({"apiVersion": "v1", "kind": "Secret", "metadata": secret["metadata"],
-                                   "data": {k: base64.b64encode(v.encode()).decode()
-                                            for k, v in secret["stringData"].items()}})
-            run("podman", "secret", "create", secret["metadata"]["name"], "-", input=text)
+        self.secrets = tempfile.TemporaryDirectory()
         self.head = self.container("head-0", manifests.find(self.documents, "StatefulSet/head"), "head-0.head")
         actors = manifests.find(self.documents, "Deployment/actor")
         self.actors = [self.container(f"actor-{i}", actors) for i in range(actors["spec"]["replicas"])]
@@ -123,10 +119,24 @@ class Play:
         pods = run("podman", "pod", "ps", "--filter", f"network={self.NETWORK}", "-q").split()
         if pods:
             run("podman", "pod", "rm", "-f", "-t", "1", *pods)
-        for kind in ("network", "secret", "volume"):
-            for name in run("podman", kind, "ls", "--format", "{{.Name}}").split():
-                if kind != "network" and name.startswith(("troop-", "run-")) or name == self.NETWORK:
-                    run("podman", kind, "rm", name)
+        for kind, ours in (("network", self.NETWORK), ("volume", "run-head-0")):
+            if ours in run("podman", kind, "ls", "--format", "{{.Name}}").split():
+                run("podman", kind, "rm", ours)
+
+    def write_secret(self, volume, group):
+        """A folder with what secrets.sh makes, with the owners and modes that kubelet gives to it, but podman does not."""
+        folder = os.path.join(self.secrets.name, volume["secretName"])
+        if not os.path.isdir(folder):
+            os.makedirs(folder)
+            secret = manifests.find(self.made, f"Secret/{volume['secretName']}")
+            for name, text in secret["stringData"].items():
+                path = os.path.join(folder, name)
+                with open(path, "w") as file:
+                    file.write(text)
+                os.chmod(path, volume["defaultMode"])
+                os.chown(path, 0, group)
+            os.chmod(self.secrets.name, 0o755)
+        return folder
 
     def container(self, name, workload, alias=None):
         """Plays one pod; returns the name of its container with our program."""
@@ -138,7 +148,7 @@ class Play:
             pod["volumes"].append({"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": volume}})
         for volume in pod["volumes"]:
             if "secret" in volume:
-                volume["secret"].setdefault("optional", False)  # podman 4.3 dies without it
+                volume["hostPath"] = {"path": self.write_secret(volume.pop("secret"), pod["securityContext"]["fsGroup"])}
         # The probes are tried in their own way, below; who is evicted first and what is spread over zones means nothing here.
         for container in pod["containers"]:
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -146,11 +156,22 @@ class Play:
             container["securityContext"].update({k: pod["securityContext"][k] for k in ("runAsUser", "runAsGroup")})
         for field in ("priorityClassName", "serviceAccountName", "topologySpreadConstraints"):
             pod.pop(field, None)
+        pod["restartPolicy"] = "Never"  # the drill says when
         played = [d for d in self.documents if d["kind"] == "ConfigMap"]
         played.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod})
+        # The network of a pod goes when its last container has ended, as in a cluster.
         network = self.NETWORK + (f":alias={alias}" if alias else "")
         run("podman", "play", "kube", "--network", network, "-", input=yaml.safe_dump_all(played))
         return f"{name}-troop"
+
+    def start(self, container):
+        """The next life of a pod that has ended, with another address."""
+        pod = container.removesuffix("-troop")
+        begin = time.monotonic()
+        while run("podman", "pod", "inspect", "--format", "{{.State}}", pod) != "Exited":
+            assert time.monotonic() - begin < PATIENCE, f"pod {pod} does not end"
+            time.sleep(0.05)
+        run("podman", "pod", "start", pod)
 
 
 def logs(container):
@@ -214,15 +235,16 @@ def drill(play):
     print("head and actors have their user, no privileges, and a root that they cannot write to", flush=True)
 
     for signal_name, code in (("KILL", 137), ("TERM", 143)):
+        before = said(actor, "leased environments")
         seconds = end(actor, signal_name, code)
-        run("podman", "start", actor)
-        back = wait_for(actor, "leased environments", said(actor, "leased environments") + 1)
+        play.start(actor)
+        back = wait_for(actor, "leased environments", before + 1)
         print(f"actor, SIG{signal_name}: ended in {seconds:.1f} s, has its places {back:.1f} s after its start", flush=True)
     for signal_name, code in (("KILL", 137), ("TERM", 143)):
         before = [said(a, "connected to .* after") for a in play.actors]
         learnt = said(head, LEARNS)
         seconds = end(head, signal_name, code)
-        run("podman", "start", head)
+        play.start(head)
         begin = time.monotonic()
         for container, count in zip(play.actors, before):
             wait_for(container, "connected to .* after", count + 1)
