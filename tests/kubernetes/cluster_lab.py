@@ -144,7 +144,13 @@ class Nodes:
             "metadata": {"name": name}, "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(True)}})
 
     def take(self, name):
-        """As GKE takes a spot node: its pods fail in an orderly way, then it is gone."""
+        """As GKE takes a spot node: it is not ready any more, its pods fail in an orderly way, then it is gone."""
+        self.server.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [
+            {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "node is shutting down",
+             "lastHeartbeatTime": now(), "lastTransitionTime": now()}]}}, STRATEGIC)
+        wait_for("nothing new is put there", lambda: any(
+            t["key"] == "node.kubernetes.io/not-ready"
+            for t in self.server.call("GET", f"/api/v1/nodes/{name}")[1]["spec"].get("taints", [])))
         for pod in self.server.call("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={name}")[1]["items"]:
             self.server.call("PATCH", self.path(pod) + "/status", {"status": {
                 "phase": "Failed", "reason": "Terminated",
