@@ -12,7 +12,7 @@ configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 build = @cmake --build --preset $(PRESET)
 # GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-sources = find include tests bench examples -name '*.hpp' -o -name '*.cpp'
+sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
 .PHONY: help build run test fuzz rehearsal atari-deps bench bench-report docs format format-check install clean
 
@@ -28,7 +28,7 @@ help:
 	@echo 'make bench-report    make docs/benchmarks.md of the last measurement'
 	@echo 'make docs            reference manual in build/docs/html'
 	@echo 'make format          apply .clang-format; format-check only looks'
-	@echo 'make install         install headers and CMake package: PREFIX=/usr/local'
+	@echo 'make install         install headers, CMake package and the program troop: PREFIX=/usr/local'
 	@echo 'make clean           remove build/'
 
 build:
@@ -98,7 +98,9 @@ install: PREFIX ?= /usr/local
 install:
 	$(bootstrap) run
 	$(configure)
+	$(build) --target troop_tool
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
+	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component tools
 
 clean:
 	@rm -rf build

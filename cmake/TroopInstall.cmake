@@ -27,6 +27,7 @@ install(FILES "${PROJECT_BINARY_DIR}/troopConfig.cmake" "${PROJECT_BINARY_DIR}/t
               "${PROJECT_SOURCE_DIR}/cmake/troopComponents.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopCompression.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopCuda.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindTroopMonitor.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopNetwork.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopPython.cmake"
         DESTINATION "${package_dir}" COMPONENT devel)

@@ -9,15 +9,16 @@ compiler='g++ cmake ninja-build ccache'
 libraries='libeigen3-dev libcli11-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
+monitor='prometheus-cpp-dev libprotobuf-dev'
 gymnasium='pybind11-dev python3-dev python3-venv'
 # Without these the tests that need them say that they were not tried.
 optional="iproute2 python3-yaml yamllint rclone $gymnasium"
 case "${1:-}" in
-  run)    packages="$compiler $libraries $codecs $network" ;;
-  test)   packages="$compiler $libraries $codecs $network doctest-dev libbenchmark-dev python3 openssl $optional" ;;
-  fuzz)   packages="$compiler $libraries $codecs $network clang libclang-rt-14-dev" ;;
-  atari)  packages="$compiler $libraries $codecs $network $gymnasium" ;;
-  bench)  packages="$compiler $libraries $codecs $network libbenchmark-dev python3" ;;
+  run)    packages="$compiler $libraries $codecs $network $monitor" ;;
+  test)   packages="$compiler $libraries $codecs $network $monitor doctest-dev libbenchmark-dev python3 openssl $optional" ;;
+  fuzz)   packages="$compiler $libraries $codecs $network $monitor clang libclang-rt-14-dev" ;;
+  atari)  packages="$compiler $libraries $codecs $network $monitor $gymnasium" ;;
+  bench)  packages="$compiler $libraries $codecs $network $monitor libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
   *)      echo "usage: $0 run|test|fuzz|atari|bench|docs|format" >&2; exit 2 ;;
@@ -44,6 +45,8 @@ has_header() {
     libcereal-dev) set -- cereal/cereal.hpp ;;
     libboost1.81-dev) set -- boost/asio.hpp ;;
     libssl-dev) set -- openssl/ssl.h ;;
+    prometheus-cpp-dev) set -- prometheus/registry.h ;;
+    libprotobuf-dev) set -- google/protobuf/io/coded_stream.h ;;
     doctest-dev) set -- doctest/doctest.h ;;
     libbenchmark-dev) set -- benchmark/benchmark.h ;;
     *) return 1 ;;

@@ -1,19 +1,20 @@
 # What each component is made of. Read by the build, by the installed package and by the check of the #include
 # lines, so that an arrow between folders is drawn only here. A component uses only those that stand before it.
-set(troop_components core compression serialization replay net nn cuda durability env gymnasium agent apex)
+set(troop_components core compression serialization replay net monitor nn cuda durability env gymnasium agent apex)
 
 set(troop_core_uses)
 set(troop_compression_uses core)
 set(troop_serialization_uses core)
 set(troop_replay_uses core)
 set(troop_net_uses core compression serialization replay)
+set(troop_monitor_uses core compression serialization replay net)
 set(troop_nn_uses core)
 set(troop_cuda_uses core nn)
 set(troop_durability_uses core compression replay nn)
 set(troop_env_uses core)
 set(troop_gymnasium_uses core env)
 set(troop_agent_uses core replay nn env)
-set(troop_apex_uses core compression serialization replay net nn cuda durability env agent)
+set(troop_apex_uses core compression serialization replay net monitor nn cuda durability env agent)
 
 # The headers of include/troop itself and the component each is installed with.
 set(troop_core_top version.hpp fwd.hpp)
@@ -40,6 +41,11 @@ set(troop_net_package TroopNetwork)
 set(troop_net_link TroopNetwork::TroopNetwork)
 set(troop_net_debian "libboost1.81-dev and libssl-dev")
 set(troop_net_foreign boost cereal openssl)
+
+set(troop_monitor_package TroopMonitor)
+set(troop_monitor_link TroopMonitor::TroopMonitor)
+set(troop_monitor_debian "prometheus-cpp-dev and libprotobuf-dev")
+set(troop_monitor_foreign boost google openssl prometheus)
 
 set(troop_nn_package Eigen3 3.4)
 set(troop_nn_link Eigen3::Eigen)

@@ -234,6 +234,22 @@ TEST_CASE("a role has the options that it needs and no others") {
   CHECK(parse({"--role", "actor", "--connect", "b:1", "--when-full", "drop-oldest"}).cluster.drop_oldest);
 }
 
+TEST_CASE("pages and event files are options of those roles that have something to show") {
+  const char* const nothing = " is not allowed; expected nothing with --role ";
+  CHECK(error_of({"--http", "127.0.0.1:0", "--tensorboard", "runs"}) == "no error");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--http", "127.0.0.1:0"}) == "no error");
+  CHECK(error_of({"--http", "nowhere"}) ==
+        "--http: \"nowhere\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
+  CHECK(error_of({"--role", "evaluator", "--connect", "b:1", "--http", "a:1"}) ==
+        std::string("--http: \"a:1\"") + nothing + "evaluator");
+  CHECK(error_of({"--role", "replay", "--listen", "b:1", "--http", "a:1"}) ==
+        std::string("--http: \"a:1\"") + nothing + "replay");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--tensorboard", "runs"}) ==
+        std::string("--tensorboard: \"runs\"") + nothing + "actor");
+  CHECK(parse({"--http", "0.0.0.0:1", "--token-file", "t"}).cluster.token_file == "t");
+  CHECK(parse({"--http", "0.0.0.0:1", "--insecure"}).cluster.insecure);
+}
+
 TEST_CASE("the shards of a replay are told to the learner alone") {
   const auto error = [](const char* shards) {
     return error_of({"--role", "learner", "--listen", "a:1", "--shards", shards});

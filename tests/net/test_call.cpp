@@ -173,3 +173,43 @@ TEST_CASE(
   raw.send(MessageType::call, std::vector<std::byte>(7));
   CHECK(raw.expect<Refusal>().sentence == "a call without a number");
 }
+
+TEST_CASE("the newest report reaches a server that listens, and a call after it still has its reply") {
+  std::atomic<int> heard = 0;
+  const Server server({.log = nullptr}, testing::layout(),
+                      Services{.call = echo, .report = [&](std::span<const std::byte> report) {
+                                 heard = std::stoi(text_of(report));
+                               }});
+  Client client(learner_to(server));
+  for (int i = 1; i <= 50; ++i) client.report(bytes_of(std::to_string(i)));
+  CHECK(eventually([&] { return heard == 50; }));
+  CHECK(ask(client, "after") == "afterafter");
+  client.report(bytes_of("51"));
+  CHECK(client.stop(Deadline::after(30s)) == Outcome::ok);
+  CHECK(heard == 51);
+}
+
+TEST_CASE("a server that does not listen gets no reports, and refuses one that comes nevertheless") {
+  const Server server = make_server();
+  Client client(learner_to(server));
+  client.report(bytes_of("1"));
+  CHECK(ask(client, "after") == "afterafter");
+  CHECK(server.statistics().refused_for(RefusalCode::malformed) == 0);
+  testing::RawClient stranger(server.address().port);
+  stranger.connect(testing::hello_of(testing::layout(), 9));
+  stranger.send(MessageType::report, bytes_of("1"));
+  CHECK(stranger.expect<Refusal>().sentence == "a message of type 16 where none is expected");
+}
+
+TEST_CASE("a report that the server cannot read closes the connection, and a large one is not sent") {
+  const Server server({.log = nullptr}, testing::layout(),
+                      Services{.report = [](std::span<const std::byte>) { throw Error("not a report"); }});
+  testing::RawClient stranger(server.address().port);
+  stranger.connect(testing::hello_of(testing::layout(), 9));
+  stranger.send(MessageType::report, bytes_of("1"));
+  CHECK(stranger.expect<Refusal>().sentence == "not a report");
+  Client client(learner_to(server));
+  const std::vector<std::byte> large(65537);
+  CHECK(error_of([&] { client.report(large); }) ==
+        "report: 65537 is not allowed; expected at most 65536 bytes");
+}

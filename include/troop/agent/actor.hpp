@@ -59,6 +59,7 @@ struct ActorStatistics {
   std::uint64_t items = 0;  ///< items handed to the sink
   std::uint64_t episodes = 0;
   double mean_return = 0.0;             ///< moving mean over about the last 100 episodes
+  double last_return = 0.0;             ///< of the last episode
   std::uint64_t parameter_version = 0;  ///< the version that acts
 };
 
@@ -136,9 +137,9 @@ class Actor {
   }
 
   ActorStatistics statistics() const noexcept {
-    return {steps_.load(std::memory_order_relaxed), items_sent_.load(std::memory_order_relaxed),
-            episodes_.load(std::memory_order_relaxed), mean_return_.load(std::memory_order_relaxed),
-            acting_version_.load(std::memory_order_relaxed)};
+    return {steps_.load(std::memory_order_relaxed),       items_sent_.load(std::memory_order_relaxed),
+            episodes_.load(std::memory_order_relaxed),    mean_return_.load(std::memory_order_relaxed),
+            last_return_.load(std::memory_order_relaxed), acting_version_.load(std::memory_order_relaxed)};
   }
 
  private:
@@ -294,6 +295,7 @@ class Actor {
   }
 
   void count_episode(double episode_return) {
+    last_return_.store(episode_return, std::memory_order_relaxed);
     const std::uint64_t n = episodes_.fetch_add(1, std::memory_order_relaxed) + 1;
     const double mean = mean_return_.load(std::memory_order_relaxed);
     mean_return_.store(mean + (episode_return - mean) / static_cast<double>(std::min<std::uint64_t>(n, 100)),
@@ -336,7 +338,7 @@ class Actor {
   std::size_t since_refresh_ = 0;
 
   std::atomic<std::uint64_t> steps_{0}, items_sent_{0}, episodes_{0}, acting_version_{0};
-  std::atomic<double> mean_return_{0.0};
+  std::atomic<double> mean_return_{0.0}, last_return_{0.0};
 };
 
 }  // namespace troop::agent

@@ -21,6 +21,7 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
+#include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
@@ -44,9 +45,9 @@
 namespace troop::apex {
 
 /// The learner refused this process for good before it had done anything: a wrong token, say.
-class NotAdmitted : public Error {
+class NotAdmitted : public CannotBegin {
  public:
-  using Error::Error;
+  using CannotBegin::CannotBegin;
 };
 
 namespace detail {
@@ -181,7 +182,11 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   const Clock::time_point start = Clock::now();
   const env::Spec spec = make(std::uint64_t{0}).spec();
   const RecordLayout layout = env::transition_layout(spec);
-  net::Client client(detail::client_options(options, layout.size()), layout);
+  ActorMonitor monitor(options, detail::token_of(options.cluster));
+  if (!options.quiet && !monitor.address().empty())
+    std::printf("metrics at http://%s/metrics\n", monitor.address().c_str());
+  const net::ClientOptions client_options = detail::client_options(options, layout.size());
+  net::Client client(client_options, layout);
   std::atomic<bool> is_connected = false;
   detail::Destination destination{client};
   using Environments = env::VectorEnvironment<Environment>;
@@ -232,11 +237,21 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
         if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
       });
     }
+    const auto tell = [&](bool is_last) {
+      const net::ClientStatistics connection = client.statistics();
+      monitor::ActorReport report =
+          detail::report_of(actors, lease->ticket, lease->first, client_options.name);
+      report.dropped = destination.dropped_items();
+      report.is_last = is_last;
+      const auto bytes = monitor.observe(seconds_since(start), report, connection.is_connected);
+      if (!bytes.empty()) client.report(bytes);
+    };
     double last_line = 0.0;
     while (signal.received() == 0 && !threads.stop_requested()) {
       const net::ClientStatistics connection = client.statistics();
       is_connected = connection.is_connected;
       client.flush(Deadline::now());  // throws when the learner has refused this process
+      tell(false);
       if (client.lease(count, Deadline::now())->replays != lease->replays)
         throw Error("the learner that is there now has its replay elsewhere: start this process anew");
       const double seconds = seconds_since(start);
@@ -261,6 +276,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
     }
     threads.request_stop();
     threads.join();
+    tell(true);
     if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
       std::fprintf(stderr, "%s did not take the last items in time: they are lost\n",
                    destination.shards ? "the shards" : "the learner");

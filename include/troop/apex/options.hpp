@@ -71,6 +71,12 @@ struct ClusterOptions {
               tls_server_name = {};  ///< PEM files; a name
 };
 
+/// What a process shows of itself besides its terminal.
+struct MonitorOptions {
+  std::string http = {};         ///< HOST:PORT of status page, metrics and probes; empty: none
+  std::string tensorboard = {};  ///< directory of event files; empty: none
+};
+
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
 /// (ReplayOptions, ActorOptions, LearnerOptions, ...) are the paper's, where it gives one; only beta rises to
 /// 1, and the optimizer is Adam.
@@ -84,6 +90,7 @@ struct Options {
   RateLimiterOptions rate{.min_inserts = 1'000, .samples_per_insert = 16.0, .tolerance = 500.0};
   agent::ActorOptions actor = {};
   ClusterOptions cluster = {};
+  MonitorOptions monitor = {};
   agent::LearnerOptions learner{.batch_size = 128, .beta = {.steps = 20'000}, .target_interval = 200};
   nn::TrainOptions train{.optimizer = {.learning_rate = 1e-3}};
   /// Of the learner; see Device. Actors and evaluations compute on the CPU.
@@ -213,6 +220,9 @@ class OptionTable {
     text("tls_authority", o.cluster.tls_authority, "authority of the other side's certificate, PEM");
     text("tls_server_name", o.cluster.tls_server_name,
          "name in the learner's certificate (none: that of --connect)", "NAME");
+    group("Monitor");
+    text("http", o.monitor.http, "serve status page, metrics and probes there", "HOST:PORT");
+    text("tensorboard", o.monitor.tensorboard, "write TensorBoard's event files there", "DIR");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -442,7 +452,8 @@ inline void validate_shards(const std::vector<std::string>& shards) {
   }
 }
 
-inline void validate(const ClusterOptions& o) {
+/// `has_http`: token and insecure are then also those of its server.
+inline void validate(const ClusterOptions& o, bool has_http) {
   const std::string role = std::string("--role ") + name_of(o.role);
   const bool is_server = o.role == Role::learner || o.role == Role::replay,
              is_client = o.role == Role::actor || o.role == Role::evaluator;
@@ -453,12 +464,12 @@ inline void validate(const ClusterOptions& o) {
           is_client ? "HOST:PORT of the learner with " + role : "nothing with " + role);
   if (is_server) net::parse_address(o.listen, "listen");
   if (is_client) net::parse_address(o.connect, "connect");
-  require(o.token_file.empty() || o.role != Role::all, "token_file", quoted(o.token_file),
+  require(o.token_file.empty() || o.role != Role::all || has_http, "token_file", quoted(o.token_file),
           "nothing with " + role);
   require(o.shards.empty() || o.role == Role::learner, "shards", quoted(joined(o.shards)),
           "nothing with " + role);
   validate_shards(o.shards);
-  require(!o.insecure || is_server, "insecure", "true", "false with " + role);
+  require(!o.insecure || is_server || has_http, "insecure", "true", "false with " + role);
   require(!o.tls || is_client, "tls", "true", "false with " + role);
   require(o.planned_environments <= (std::size_t{1} << 30), "planned_environments", o.planned_environments,
           "an integer from 0 to 2^30");
@@ -490,7 +501,13 @@ inline void Options::validate() const {
     require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
-    detail::validate(cluster);
+    detail::validate(cluster, !monitor.http.empty());
+    if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
+    require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
+            "\"" + monitor.http + "\"", std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
+            "tensorboard", "\"" + monitor.tensorboard + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
     require(cluster.role == Role::all || !deterministic, "deterministic", "true",
             "false with any role but all");
     require(cluster.role == Role::all || evaluate.empty(), "evaluate", "\"" + evaluate + "\"",

@@ -26,6 +26,7 @@
 #include <troop/apex/cluster.hpp>
 #include <troop/apex/device.hpp>
 #include <troop/apex/learner_network.hpp>
+#include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
@@ -166,6 +167,42 @@ inline void require_writable(const std::string& output) {
   }
 }
 
+inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec) {
+  const std::size_t planned = planned_of(options);
+  return {.environment = spec.name,
+          .role = options.cluster.role == Role::learner ? "learner" : "one process",
+          .seed = options.seed,
+          .target_return = target_of(options, spec),
+          .least_epsilon = options.actor.epsilon(planned - 1, planned),
+          .greatest_epsilon = options.actor.epsilon(0, planned),
+          .min_inserts = options.rate.min_inserts,
+          .batch_size = options.learner.batch_size,
+          .planned_environments = planned};
+}
+
+/// What the pieces of a run count at the moment.
+template <class Learner, class Replay>
+void take_sample(const Learner& learner, const Replay& replay, const RateLimiter& limiter,
+                 const net::ParameterServer& parameters, const std::optional<net::Server>& server,
+                 monitor::RunSample& sample) {
+  const agent::LearnerStatistics learning = learner.statistics();
+  sample.learner_steps = learning.steps, sample.skipped_steps = learning.skipped_steps;
+  sample.loss = learning.loss, sample.gradient_norm = learning.gradient_norm, sample.mean_q = learning.mean_q;
+  sample.parameter_version = parameters.version();
+  sample.replay = replay.statistics();
+  sample.limiter = limiter.statistics();
+  if (!server) return;
+  const net::ServerStatistics s = server->statistics();
+  sample.mean_policy_lag = s.mean_policy_lag;
+  sample.cluster = monitor::ClusterSample{.clients = s.connections,
+                                          .batches = s.batches,
+                                          .duplicates = s.duplicates,
+                                          .waits = s.waits,
+                                          .bytes_received = s.bytes_received,
+                                          .bytes_sent = s.bytes_sent};
+  for (const std::uint64_t refused : s.refused) sample.cluster->refused += refused;
+}
+
 template <env::Environment Environment, class Make>
 auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
   env::VectorEnvironment<Environment> environments(
@@ -180,7 +217,7 @@ using LocalReplay = PrioritizedReplay<DynamicRecord>;
 template <env::Environment Environment, class Replay, class Make>
 RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay>* sink,
                      const Options& options, double target, const nn::Network& network, const Make& make,
-                     const StopSignal& signal, Clock::time_point start) {
+                     const StopSignal& signal, Clock::time_point start, RunMonitor& monitor) {
   constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
 
   // The learner.
@@ -215,7 +252,9 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   net::ActorLeases leases(lease_options(options));
   std::optional<net::Server> server;
   if (is_head) {
-    net::Services services{.parameters = &parameters, .leases = &leases};
+    net::Services services{.parameters = &parameters,
+                           .leases = &leases,
+                           .report = [&](std::span<const std::byte> report) { monitor.take_report(report); }};
     if (sink != nullptr) {
       services.insert = [sink](const BatchView& records, std::span<const float> priorities) {
         return sink->insert(records, priorities, Deadline::now());
@@ -259,6 +298,13 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     return line;
   };
   const auto show = [&] {
+    monitor.observe(
+        seconds_since(start), actors,
+        [&](monitor::RunSample& sample) {
+          take_sample(learner, replay, limiter, parameters, server, sample);
+          sample.environment_steps = report().environment_steps;
+        },
+        [&] { return replay.priority_histogram(); });
     if (progress.is_due(seconds_since(start))) progress.print(report());
   };
   const auto play = [&] {
@@ -270,12 +316,14 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
+    monitor.evaluated(played, seconds_since(start), learner.steps(), report().environment_steps);
     return result.mean_return >= target;
   };
   const auto evaluate = [&] {
     parameters.fetch(version, played_parameters);
     evaluator.network().set_parameters(played_parameters);
     result.solved = play() && play();
+    if (result.solved) monitor.set_solved();
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
 
@@ -346,15 +394,18 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   RateLimiterOptions rate = options.rate;
   if (options.quiet) rate.report = {};
   RateLimiter limiter(rate);
+  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec));
+  if (!options.quiet && !monitor.address().empty())
+    std::printf("status page at http://%s\n", monitor.address().c_str());
   if (options.cluster.shards.empty()) {
     detail::LocalReplay replay(options.replay, layout);
     agent::LocalSink sink(replay, limiter);
     return detail::train_from<Environment>(replay, limiter, &sink, options, target, network, make, signal,
-                                           start);
+                                           start, monitor);
   }
   net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
   return detail::train_from<Environment>(replay, limiter, nullptr, options, target, network, make, signal,
-                                         start);
+                                         start, monitor);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
@@ -447,7 +498,7 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
-  } catch (const NotAdmitted& error) {
+  } catch (const CannotBegin& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {

@@ -300,6 +300,21 @@ class Client {
     return leased_;
   }
 
+  /// Tells the server how it goes, for people to see, in bytes that client and server have agreed on. Never
+  /// waits: the newest report goes out when the connection allows it, and to a server that listens. Throws
+  /// InvalidArgument for more than 64 KiB, RefusedError.
+  void report(std::span<const std::byte> body) {
+    require(body.size() <= kMaxControlBytes, "report", body.size(), "at most 65536 bytes");
+    std::vector<std::byte> frame;
+    append_frame(MessageType::report, body, frame);
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_of(false);
+      report_ = std::move(frame);
+    }
+    detail::asio::post(io_, [this] { wake_.notify(); });
+  }
+
   /// Sends a call; `finish` waits for the reply. Several may be under way at once. False when there is no
   /// connection: then nothing was sent and `finish` says closed. Throws InvalidArgument for a call larger than
   /// max_frame_bytes, RefusedError.
@@ -688,7 +703,7 @@ class Client {
     Hello hello{.role = options_.role,
                 .client = id_,
                 .nonce = random_bytes<32>(),
-                .features = feature_of(options_.compression),
+                .features = feature_of(options_.compression) | kReports,
                 .first = in_flight_.empty() ? next_sequence_ : in_flight_.front().sequence,
                 .name = options_.name,
                 .layout = layout_bytes_};
@@ -777,8 +792,8 @@ class Client {
     }
     if (welcome.window == 0 || welcome.heartbeat_ms == 0 || welcome.last + 1 < first)
       return "a welcome with numbers that cannot be";
-    features_ = welcome.features & feature_of(options_.compression);
-    packs_ = features_ != 0;
+    features_ = welcome.features & (feature_of(options_.compression) | kReports);
+    packs_ = (features_ & feature_of(options_.compression)) != 0;
     window_ = welcome.window;
     heartbeat_ = std::chrono::milliseconds(welcome.heartbeat_ms);
     num_given_ = num_written_ = in_flight_.size();  // nobody is writing: all that is applied may go
@@ -1004,19 +1019,24 @@ class Client {
 
   /// Writes whatever may be written until the connection ends.
   awaitable<void> write_all() {
-    std::vector<std::byte> control;
+    std::vector<std::byte> control, report;
     std::vector<std::vector<std::byte>> calls;
     std::vector<detail::asio::const_buffer> buffers;
     while (socket_.is_open()) {
       buffers.clear();
       control.clear();
       control.swap(out_);
-      if (!control.empty()) buffers.emplace_back(control.data(), control.size());
+      report.clear();
       calls.clear();
       {
         const std::lock_guard lock(mutex_);
         calls.swap(outgoing_calls_);
+        // Nothing follows a goodbye, which is the last of the control frames.
+        const bool may_report = !says_goodbye_ || !control.empty();
+        if (is_open_ && may_report && (features_ & kReports) != 0) report.swap(report_);
       }
+      if (!report.empty()) buffers.emplace_back(report.data(), report.size());
+      if (!control.empty()) buffers.emplace_back(control.data(), control.size());
       for (const auto& frame : calls) buffers.emplace_back(frame.data(), frame.size());
       gather(buffers);
       if (buffers.empty()) {
@@ -1167,6 +1187,7 @@ class Client {
   std::map<std::uint64_t, PendingCall*> calls_;
   std::vector<std::vector<std::byte>> outgoing_calls_;
   std::uint64_t last_call_ = 0;
+  std::vector<std::byte> report_;  // the newest that was not sent
 
   // Only the client's thread uses these.
   Random random_;

@@ -38,9 +38,10 @@ enum class MessageType : std::uint8_t {
   goodbye = 13,     ///< either: this ends on purpose; the last frame
   call = 14,        ///< client: a question or order, whatever client and server have agreed on
   reply = 15,       ///< server: its result
+  report = 16,      ///< client: how it goes, for people to see
 };
 
-inline constexpr std::uint8_t kLastMessageType = 15;
+inline constexpr std::uint8_t kLastMessageType = 16;
 
 /// How the payload of an insert is compressed.
 enum class PayloadCodec : std::uint8_t { none = 0, lz4 = 1, zstd = 2 };
@@ -50,8 +51,12 @@ constexpr std::uint32_t feature_of(PayloadCodec codec) noexcept {
   return codec == PayloadCodec::lz4 ? 1 : codec == PayloadCodec::zstd ? 2 : 0;
 }
 
+/// The bit that stands for reports.
+inline constexpr std::uint32_t kReports = 4;
+
 /// All features of this version.
-inline constexpr std::uint32_t kFeatures = feature_of(PayloadCodec::lz4) | feature_of(PayloadCodec::zstd);
+inline constexpr std::uint32_t kFeatures =
+    feature_of(PayloadCodec::lz4) | feature_of(PayloadCodec::zstd) | kReports;
 
 /// The sixteen bytes in front of every payload:
 ///

@@ -153,6 +153,9 @@ struct Services {
   /// Answers a call: appends to `reply`. What it throws becomes an Error at the client's. The call lies in the
   /// receive buffer, at a multiple of 8 bytes.
   std::function<void(std::span<const std::byte> call, std::vector<std::byte>& reply)> call = {};
+  /// Takes what a client says of itself for people to see; clients are told whether anybody listens. An Error
+  /// that it throws closes the connection.
+  std::function<void(std::span<const std::byte> report)> report = {};
 };
 
 /// How a server takes its leave: clients of one that is `stopping` try to reconnect, those of one that has
@@ -681,6 +684,10 @@ class Server {
       if (type == MessageType::call) return on_call(c, frame.payload);
       if (type == MessageType::fetch) return on_fetch(c, frame.payload);
       if (type == MessageType::lease) return on_lease(c, frame.payload);
+      if (type == MessageType::report && services_.report) {
+        services_.report(frame.payload);
+        return Progress::done;
+      }
       if (type == MessageType::heartbeat && frame.payload.empty()) return Progress::done;
       if (type == MessageType::goodbye && frame.payload.empty()) return on_goodbye(c);
     }
@@ -732,7 +739,7 @@ class Server {
                     .heartbeat_ms = static_cast<std::uint32_t>(
                         std::chrono::duration_cast<std::chrono::milliseconds>(options_.heartbeat).count()),
                     .max_frame_bytes = static_cast<std::uint32_t>(options_.max_frame_bytes),
-                    .features = c.hello.features & kFeatures};
+                    .features = c.hello.features & (services_.report ? kFeatures : kFeatures & ~kReports)};
     c.in.set_features(welcome.features);
     welcome.proof = server_proof(options_.token, c.hello_payload, c.challenge_payload, welcome);
     append_message(welcome, c.out);
