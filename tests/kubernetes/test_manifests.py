@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -130,7 +132,8 @@ class Manifests(unittest.TestCase):
             ("Service/head", ("spec", "type"), lambda _: "LoadBalancer", "reachable from outside"),
             ("Service/head", ("spec", "selector"), lambda _: {"app": "x"}, "Service/head: selects no pods"),
             ("Service/head", ("spec", "ports", 0, "port"), lambda _: 80, "has no port 7777"),
-            ("Service/head", ("spec", "ports", 0, "targetPort"), lambda _: "http", "has no port http"),
+            ("Service/head", ("spec", "ports", 0, "targetPort"), lambda _: "metrics", "has no port metrics"),
+            (actor, (*container, "args"), replaced("0.0.0.0:8080", "0.0.0.0:80"), "nothing listens at its port http"),
             ("Service/head", ("metadata", "name"), lambda _: "he_ad", "no name for a host"),
             ("PodDisruptionBudget/actor", ("spec", "selector"), lambda _: {"matchLabels": {"a": "b"}}, "selects no"),
             ("NetworkPolicy/actor", ("spec", "egress"), lambda _: [], "no NetworkPolicy lets it reach head-0.head:7777"),
@@ -156,6 +159,24 @@ class Manifests(unittest.TestCase):
             documents = copy.deepcopy(self.rendered["batch"])
             edit(manifests.find(documents, "Job/batch"), path, change)
             self.assertTrue(any(expected in sentence for sentence in manifests.problems(documents, self.options)))
+        large, watch = "overlays/gke-large", "overlays/local+monitoring/operator+autoscale/keda"
+        for target, document, path, change, expected in (
+                (large, head, (*spec, "tolerations"), lambda _: [], "nodes with a GPU do not take it"),
+                (large, "PodMonitoring/head", ("spec", "endpoints", 0, "port"), lambda _: "web", "no port named web"),
+                (large, "PodMonitoring/head", ("spec", "selector", "matchLabels"), lambda _: {"a": "b"}, "selects nothing"),
+                (large, "HTTPRoute/page", ("spec", "rules", 0, "backendRefs", 0, "port"), lambda _: 81, "with port 81"),
+                (large, "HTTPRoute/page", ("spec", "parentRefs", 0, "name"), lambda _: "gate", "there is no Gateway gate"),
+                (large, "GCPBackendPolicy/board", ("spec", "default"), lambda _: {}, "everybody can see Service board"),
+                (large, "HorizontalPodAutoscaler/actor", ("spec", "maxReplicas"), lambda _: 30, "actors have 900"),
+                (large, actor, ("spec", "replicas"), lambda _: 7, "says its own number of replicas"),
+                (watch, "ServiceMonitor/head", ("spec", "endpoints", 0, "authorization", "credentials", "name"),
+                 lambda _: "troop-htpt", "there is no Secret troop-htpt"),
+                (watch, "ScaledObject/actor", ("spec", "scaleTargetRef", "name"), lambda _: "actors", "scales nothing")):
+            with self.subTest(expected):
+                documents = copy.deepcopy(self.rendered[target])
+                edit(manifests.find(documents, document), path, change)
+                found = manifests.problems(documents, self.options)
+                self.assertTrue(any(expected in sentence for sentence in found), found)
         documents = copy.deepcopy(self.rendered["overlays/local"])
         recipe = next(d for d in documents if d["kind"] == "ConfigMap")
         recipe["data"]["recipe.conf"] += "btach-size = 3\n"
@@ -192,7 +213,8 @@ class Manifests(unittest.TestCase):
 
     def test_secrets_are_such_as_the_program_takes(self):
         made = {manifests.name_of(d): d for d in manifests.secrets("red")}
-        self.assertEqual(sorted(made), ["Secret/troop-tls", "Secret/troop-tls-actor", "Secret/troop-token"])
+        self.assertEqual(sorted(made), ["Secret/troop-http", "Secret/troop-tls", "Secret/troop-tls-actor",
+                                        "Secret/troop-token"])
         self.assertEqual({d["metadata"]["namespace"] for d in made.values()}, {"red"})
         self.assertRegex(made["Secret/troop-token"]["stringData"]["token"], "^[0-9a-f]{64}$")
         again = {manifests.name_of(d): d for d in manifests.secrets("red")}
@@ -218,6 +240,114 @@ class Manifests(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("NAMESPACE", done.stderr)
             self.assertEqual(done.stdout, "")
+
+
+class Metrics(unittest.TestCase):
+    """What alerts, dashboard and autoscaler ask for, held against a head and an actor that run."""
+
+    def get(self, address, password=None):
+        request = urllib.request.Request(f"http://{address}/metrics")
+        if password is not None:
+            request.add_header("Authorization", "Bearer " + password)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read().decode()
+
+    def start(self, folder, *arguments):
+        process = subprocess.Popen([PROGRAM, "--token-file", os.path.join(folder, "token"), "--max-seconds", "100",
+                                    "--http", "0.0.0.0:0", *arguments], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def address(self, process, line):
+        """Of the first line that begins so."""
+        for said in process.stdout:
+            if said.startswith(line):
+                return said[len(line):].strip().replace("0.0.0.0", "127.0.0.1")
+        self.fail(f"no line {line}")
+
+    def test_every_metric_that_is_asked_for_is_there_for_who_has_the_password(self):
+        asked = set()
+        for target in ("overlays/gke-large", "overlays/local+monitoring/operator+autoscale/keda"):
+            for document in manifests.render(RENDERER, target):
+                if document["kind"] in ("Rules", "PrometheusRule", "ScaledObject", "ConfigMap"):
+                    asked |= set(re.findall(r"\btroop_[a-z0-9_]+", yaml.safe_dump(document)))
+        self.assertGreater(len(asked), 20)
+        secrets = {manifests.name_of(d): d["stringData"] for d in manifests.secrets()}
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.open(os.path.join(folder, "token"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write(secrets["Secret/troop-token"]["token"])
+            head = self.start(folder, "--role", "learner", "--listen", "127.0.0.1:0", "--target-return", "1000")
+            listening = self.address(head, "listening on ")
+            page = self.address(head, "status page at http://")
+            self.start(folder, "--role", "actor", "--connect", listening, "--quiet")
+            for password in (None, "0" * 64, secrets["Secret/troop-token"]["token"]):
+                with self.assertRaises(urllib.error.HTTPError) as refused:
+                    self.get(page, password)
+                self.assertEqual(refused.exception.code, 401)
+            end = time.monotonic() + 60
+            missing = asked
+            while missing and time.monotonic() < end:
+                text = self.get(page, secrets["Secret/troop-http"]["password"])
+                missing = asked - set(re.findall(r"^(troop_[a-z0-9_]+)", text, re.MULTILINE))
+                time.sleep(0.2)
+            self.assertEqual(missing, set())
+
+
+class Bucket(unittest.TestCase):
+    """bucket.sh with a folder as its bucket."""
+
+    SCRIPT = os.path.join(manifests.FOLDER, "components", "object-store", "bucket.sh")
+
+    def setUp(self):
+        if shutil.which("rclone") is None:
+            self.skipTest("there is no rclone (Debian package rclone)")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.bucket = os.path.join(folder.name, "bucket", "run")
+        self.volumes = [os.path.join(folder.name, name) for name in ("first", "second")]
+        for volume in self.volumes:
+            os.makedirs(os.path.join(volume, "lost+found"))
+
+    def start(self, verb, volume, **environment):
+        given = {"TROOP_BUCKET": self.bucket, "TROOP_BUCKET_FOLDER": volume, "TROOP_BUCKET_SECONDS": "1", **environment}
+        return subprocess.Popen([self.SCRIPT, verb], env={**os.environ, **given}, text=True, stderr=subprocess.PIPE)
+
+    def done(self, process):
+        said = process.communicate(timeout=60)[1]
+        return process.returncode, said
+
+    def test_a_new_volume_gets_what_the_old_one_had(self):
+        first, second = self.volumes
+        code, said = self.done(self.start("fetch", first))
+        self.assertEqual((code, said), (0, "bucket: 0 files fetched\n"))  # a new run
+        os.makedirs(os.path.join(first, "run"))
+        with open(os.path.join(first, "run", "one"), "w") as file:
+            file.write("1")
+        upload = self.start("upload", first)
+        end = time.monotonic() + 60
+        while not os.path.exists(os.path.join(self.bucket, "run", "one")):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        os.remove(os.path.join(first, "run", "one"))
+        with open(os.path.join(first, "run", "two"), "w") as file:
+            file.write("2")
+        upload.send_signal(signal.SIGTERM)
+        code, said = self.done(upload)
+        self.assertEqual((code, "all is uploaded" in said), (0, True), said)
+        self.assertEqual(os.listdir(os.path.join(self.bucket, "run")), ["two"])  # what the head removed is removed
+        code, said = self.done(self.start("fetch", second))
+        self.assertEqual((code, said), (0, "bucket: 1 files fetched\n"))
+        self.assertEqual(os.listdir(os.path.join(second, "run")), ["two"])
+        self.assertIn("there is something here already", self.done(self.start("fetch", second))[1])
+
+    def test_a_bucket_that_cannot_be_read_is_no_empty_one(self):
+        with open(os.path.join(os.path.dirname(self.volumes[0]), "bucket"), "w") as file:
+            file.write("no folder")
+        code, said = self.done(self.start("fetch", self.volumes[0]))
+        self.assertEqual((code, "cannot fetch" in said), (1, True), said)
+        self.assertEqual(self.done(self.start("fetch", self.volumes[0], TROOP_BUCKET=""))[0], 2)
 
 
 class Batch(unittest.TestCase):

@@ -25,9 +25,11 @@ case "${1:-}" in
     while [ -z "$stopped" ]; do
       sleep "${TROOP_BUCKET_SECONDS:-60}" &
       wait $!
-      remote sync "$folder" "$TROOP_BUCKET" || say "cannot upload to $TROOP_BUCKET; trying again"
+      code=0
+      remote sync "$folder" "$TROOP_BUCKET" || { code=1; say "cannot upload to $TROOP_BUCKET"; }
     done
-    say 'told to stop; all is uploaded'
+    [ "$code" -ne 0 ] || say 'told to stop; all is uploaded'
+    exit "$code"
     ;;
   *) echo "usage: $0 fetch|upload" >&2; exit 2 ;;
 esac
