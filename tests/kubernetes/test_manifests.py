@@ -260,12 +260,15 @@ class Metrics(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def address(self, process, line):
-        """Of the first line that begins so."""
+    def addresses(self, process, *lines):
+        """Those that follow these beginnings of lines, in whichever order they are said."""
+        found = {}
         for said in process.stdout:
-            if said.startswith(line):
-                return said[len(line):].strip().replace("0.0.0.0", "127.0.0.1")
-        self.fail(f"no line {line}")
+            found |= {line: said[len(line):].strip().replace("0.0.0.0", "127.0.0.1") for line in lines
+                      if said.startswith(line)}
+            if len(found) == len(lines):
+                return [found[line] for line in lines]
+        self.fail(f"no lines {lines}")
 
     def test_every_metric_that_is_asked_for_is_there_for_who_has_the_password(self):
         asked = set()
@@ -279,8 +282,7 @@ class Metrics(unittest.TestCase):
             with open(os.open(os.path.join(folder, "token"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
                 file.write(secrets["Secret/troop-token"]["token"])
             head = self.start(folder, "--role", "learner", "--listen", "127.0.0.1:0", "--target-return", "1000")
-            listening = self.address(head, "listening on ")
-            page = self.address(head, "status page at http://")
+            listening, page = self.addresses(head, "listening on ", "status page at http://")
             self.start(folder, "--role", "actor", "--connect", listening, "--quiet")
             for password in (None, "0" * 64, secrets["Secret/troop-token"]["token"]):
                 with self.assertRaises(urllib.error.HTTPError) as refused:
