@@ -25,6 +25,7 @@ LAB = os.environ.get("TROOP_LAB") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "troop-lab")
 PACKAGES = {"podman": "podman", "buildah": "buildah", "runc": "runc", "debootstrap": "debootstrap", "jq": "jq",
             "dnsmasq": "dnsmasq-base"}
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 PATIENCE = 120.0  # seconds until something that must happen counts as not happening
 LEARNS = r"  [1-9][0-9.]*[kM]? updates/s  "
 
@@ -95,6 +96,7 @@ def build(target, *arguments):
     name = f"localhost/troop-{target}:dev"
     run("buildah", "bud", "--isolation", "chroot", "--layers", "--format", "docker", "--target", target, "-t", name,
         "--build-arg", "BASE=localhost/troop-base:12", *arguments,
+        "-v", f"{CERTIFICATES}:{CERTIFICATES}:ro",  # whom this machine trusts, pip shall trust
         "-f", os.path.join(manifests.FOLDER, "Dockerfile"), manifests.ROOT)
     size = json.loads(run("podman", "image", "inspect", name))[0]["Size"]
     print(f"image {target}: {size / 1e6:.0f} MB, {time.monotonic() - begin:.0f} s", flush=True)
@@ -258,7 +260,7 @@ def drill(play):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", default="actor,batch", help="to build, with commas between")
+    parser.add_argument("--images", default="actor,tensorboard,batch", help="to build, with commas between")
     given = parser.parse_args()
     prepare()
     build_base()

@@ -297,6 +297,43 @@ class Metrics(unittest.TestCase):
             self.assertEqual(missing, set())
 
 
+class Refusals(unittest.TestCase):
+    """The head's own command, with something wrong: one line says what, and the exit code 2 that waiting does not help."""
+
+    def run_head(self, target="overlays/local", recipe=lambda text: text, token="0123456789abcdef", code=2):
+        documents = manifests.render(RENDERER, target)
+        container = manifests.program_of(manifests.find(documents, "StatefulSet/head"))
+        text = next(d["data"]["recipe.conf"] for d in documents if d["kind"] == "ConfigMap" and "recipe.conf" in d["data"])
+        with tempfile.TemporaryDirectory() as folder:
+            for mounted in ("etc/troop", "etc/troop-token", "var/lib/troop"):
+                os.makedirs(os.path.join(folder, mounted))
+            with open(os.path.join(folder, "etc/troop/recipe.conf"), "w") as file:
+                file.write(recipe(text))
+            if token:
+                with open(os.open(os.path.join(folder, "etc/troop-token/token"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                    file.write(token)
+
+            def placed(text):
+                return re.sub(r"0\.0\.0\.0:\d+", "0.0.0.0:0", text).replace("/etc/", folder + "/etc/").replace(
+                    "/var/", folder + "/var/")
+            given = {k: placed(v) for k, v in manifests.environment_of(container).items() if "TLS" not in k}
+            done = subprocess.run([PROGRAM, *map(placed, container["args"])], env={**os.environ, **given},
+                                  capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+    def test_an_unknown_key_of_the_recipe(self):
+        self.assertIn("did you mean --batch-size?", self.run_head(recipe=lambda text: text + "btach-size = 3\n"))
+
+    def test_no_token_and_a_short_one(self):
+        self.assertIn("/etc/troop-token/token", self.run_head(token=None, code=1))  # it may come
+        self.assertIn("16 to 4096 bytes", self.run_head(token="short"))
+
+    def test_no_gpu(self):
+        self.assertIn("cuda", self.run_head(target="overlays/local+gpu+tls"))
+
+
 class Bucket(unittest.TestCase):
     """bucket.sh with a folder as its bucket."""
 
