@@ -236,7 +236,7 @@ TEST_CASE("ten training steps agree with the Eigen network: gradients, prioritie
 }
 
 TEST_CASE("ten training steps agree with PyTorch") {
-  CHECK(troop::testing::GoldenNetwork<Fp32Network>::run(TROOP_GOLDEN_DIR "/network.txt") == 6);
+  CHECK(troop::testing::GoldenNetwork<Fp32Network>::run(TROOP_GOLDEN_DIR "/network.txt") == 9);
 }
 
 TEST_CASE("convolutions agree with plain loops in double, and their gradients with central differences") {
