@@ -197,6 +197,13 @@ class Manifests(unittest.TestCase):
                     said = done.stdout + done.stderr
                     self.assertEqual((done.returncode, said), (0, ""), f"{target} {version}")
 
+    def test_the_alerts_of_a_cluster_are_those_of_everywhere(self):
+        with open(os.path.join(manifests.FOLDER, "monitoring", "alerts.yaml")) as file:
+            expected = yaml.safe_load(file)
+        for target, rules in (("overlays/gke-large", "Rules/troop"),
+                              ("overlays/local+monitoring/operator+autoscale/keda", "PrometheusRule/troop")):
+            self.assertEqual(manifests.find(self.rendered[target], rules)["spec"], expected)
+
     def test_yamllint(self):
         if shutil.which("yamllint") is None:
             self.skipTest("there is no yamllint (Debian package yamllint)")
