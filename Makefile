@@ -14,13 +14,16 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run test fuzz rehearsal cluster-lab atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test test-cuda fuzz rehearsal cluster-lab atari-deps bench bench-report docs \
+        format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
 	@echo 'make run             compile and run the Ape-X example: SEED=7 ARGS="--help"'
+	@echo 'make run-catch       the same for Catch, a small task of pixels'
+	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
-	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for these three'
+	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
 	@echo 'make rehearsal       the manifests of Kubernetes in network namespaces, as root: MINUTES=8 ARGS="--seed 1"'
 	@echo 'make cluster-lab     the same in podman and on a real control plane, which are made first: as root, on Debian 12'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
@@ -37,11 +40,17 @@ build:
 	$(configure)
 	$(build) --target examples
 
-run:
+run: EXAMPLE = cart_pole
+run-catch: EXAMPLE = catch
+run run-catch:
 	$(bootstrap) run
 	$(configure)
-	$(build) --target cart_pole
-	@$(launcher) build/$(PRESET)/examples/cart_pole $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(build) --target $(EXAMPLE)
+	@$(launcher) build/$(PRESET)/examples/$(EXAMPLE) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+run-atari: atari-deps
+	$(build) --target atari
+	@$(launcher) build/$(PRESET)/examples/atari $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Without a package index all but the tests of Gymnasium and Atari can be run, and those say that they were skipped.
 test:
@@ -50,7 +59,16 @@ test:
 	@[ -n "$$TROOP_NO_BOOTSTRAP" ] || cmake --build --preset $(PRESET) --target atari_deps || \
 	  echo 'The tests of Gymnasium and Atari will be skipped.'
 	$(build)
+	@[ "$(PRESET)" != release ] || $(MAKE) --no-print-directory test-cuda
 	@$(launcher) ctest --preset $(PRESET)
+
+# The CUDA learner, where the toolkit and cuDNN are: compiled for one architecture, in a build directory of its own, for
+# the release build looks for neither. What needs a GPU is skipped without one.
+nvcc = $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc)
+test-cuda:
+	@if [ -z "$(nvcc)" ]; then :; \
+	elif cmake --preset cuda --log-level=WARNING >/dev/null; then cmake --build --preset cuda && ctest --preset cuda; \
+	else echo 'The CUDA learner is not compiled.'; fi
 
 rehearsal: MINUTES = 8
 rehearsal:

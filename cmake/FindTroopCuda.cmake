@@ -7,12 +7,16 @@ find_library(TroopCuda_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} PATH
 mark_as_advanced(TroopCuda_CUDNN_INCLUDE_DIR TroopCuda_CUDNN_LIBRARY)
 
 set(TroopCuda_TOOLKIT "${CUDAToolkit_VERSION}")
+set(TroopCuda_CUBLASLT "")
+if(TARGET CUDA::cublasLt)
+  set(TroopCuda_CUBLASLT "CUDA::cublasLt")
+endif()
 set(TroopCuda_CUDNN_VERSION "")
 if(TroopCuda_CUDNN_INCLUDE_DIR)
   file(STRINGS "${TroopCuda_CUDNN_INCLUDE_DIR}/cudnn_version.h" TroopCuda_CUDNN_VERSION REGEX "#define CUDNN_MAJOR 9$")
 endif()
 find_package_handle_standard_args(TroopCuda REQUIRED_VARS
-  TroopCuda_TOOLKIT TroopCuda_CUDNN_LIBRARY TroopCuda_CUDNN_INCLUDE_DIR TroopCuda_CUDNN_VERSION)
+  TroopCuda_TOOLKIT TroopCuda_CUBLASLT TroopCuda_CUDNN_LIBRARY TroopCuda_CUDNN_INCLUDE_DIR TroopCuda_CUDNN_VERSION)
 
 if(TroopCuda_FOUND AND NOT TARGET TroopCuda::TroopCuda)
   add_library(TroopCuda::TroopCuda INTERFACE IMPORTED)

@@ -19,7 +19,7 @@ target_compile_options(troop_developer INTERFACE
   $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion>
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-branches;-Wduplicated-cond;-Wlogical-op>
   # GCC 12 takes the deliberately undefined operands in its own AVX-512 intrinsics for mistakes (GCC bug 105593).
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-maybe-uninitialized>
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-maybe-uninitialized;-Wno-uninitialized>
   $<$<BOOL:${TROOP_WERROR}>:-Werror>)
 
 if(TROOP_NATIVE)

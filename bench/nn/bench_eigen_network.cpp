@@ -1,6 +1,7 @@
-// Evaluation and training of the CPU's Q-network: the dueling MLP of CartPole, 4-64-(2x64)-2, one thread.
+// Evaluation and training of the CPU's Q-networks: the dueling MLP of CartPole, 4-64-(2x64)-2, in one thread,
+// and the Nature dueling network of Atari with 18 actions, from bytes, in one thread and in two.
 //
-// The peer is the same step in PyTorch with torch.set_num_threads(1); compare ratios, run back to back.
+// The peer is the same step in PyTorch with torch.set_num_threads(1) or (2); compare ratios, run back to back.
 
 #include <benchmark/benchmark.h>
 
@@ -71,5 +72,69 @@ void train_step(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(train_step)->Name("train_step/dueling_mlp")->ArgName("batch")->Arg(32)->Arg(128)->Arg(512);
+
+// Frames in columns of their own; an action's and a reward's value does not change the time.
+struct Frames {
+  static constexpr std::size_t kPixels = 4 * 84 * 84;
+
+  explicit Frames(std::size_t size) : pixels(2 * size * kPixels), actions(size), scalars(size, 0.9f) {
+    Random random(1, "bench");
+    for (auto& pixel : pixels) pixel = static_cast<std::uint8_t>(random.below(256));
+    for (auto& action : actions) action = static_cast<std::int32_t>(random.below(18));
+  }
+  MatrixView<const std::uint8_t> observations(std::size_t part) const {
+    return {pixels.data() + part * actions.size() * kPixels, actions.size(), kPixels};
+  }
+  nn::TransitionBatch batch() const {
+    const MatrixView<const float> column(scalars.data(), scalars.size(), 1);
+    return {observations(0), MatrixView<const std::int32_t>(actions.data(), actions.size(), 1), column,
+            column, observations(1)};
+  }
+  std::vector<std::uint8_t> pixels;
+  std::vector<std::int32_t> actions;
+  std::vector<float> scalars;
+};
+
+nn::EigenNetwork make_nature(std::size_t num_threads) {
+  return nn::EigenNetwork(nn::nature_dueling().bind({4, 84, 84}, 18), 1,
+                          {.optimizer = {.kind = nn::OptimizerKind::rmsprop}, .num_threads = num_threads});
+}
+
+void evaluate_nature(benchmark::State& state) {
+  const auto rows = static_cast<std::size_t>(state.range(0));
+  const Frames frames(rows);
+  auto network = make_nature(static_cast<std::size_t>(state.range(1)));
+  std::vector<float> q(18 * rows);
+  for (auto _ : state) {
+    network.evaluate(frames.observations(0), MatrixView<float>(q.data(), rows, 18));
+    benchmark::DoNotOptimize(q.data());
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(evaluate_nature)
+    ->Name("evaluate/nature_dueling")
+    ->ArgNames({"batch", "threads"})
+    ->ArgsProduct({{1, 16}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+void train_step_nature(benchmark::State& state) {
+  const auto rows = static_cast<std::size_t>(state.range(0));
+  const Frames frames(rows);
+  auto network = make_nature(static_cast<std::size_t>(state.range(1)));
+  const std::vector<float> weights(rows, 1.0f);
+  std::vector<float> priorities(rows);
+  for (auto _ : state) {
+    const nn::TrainResult result = network.train_step(frames.batch(), weights, priorities);
+    benchmark::DoNotOptimize(result.loss);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(train_step_nature)
+    ->Name("train_step/nature_dueling")
+    ->ArgNames({"batch", "threads"})
+    ->ArgsProduct({{32, 512}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -287,6 +287,40 @@ TEST_CASE("environments beyond those that the ladder is made for share its rungs
   CHECK(beyond.epsilons()[1] == within.epsilons()[0]);
 }
 
+TEST_CASE("after an environment has failed the items that are complete can still be handed over") {
+  struct Failing : ScriptedEnvironment<float> {
+    explicit Failing(int good) : ScriptedEnvironment<float>({{50}}), steps_left(good) {}
+    troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
+      if (steps_left-- == 0) throw troop::Error("out of order");
+      return ScriptedEnvironment<float>::step(action, observation);
+    }
+    int steps_left;
+  };
+  RecordingSink sink, reference;
+  ParameterStore parameters;
+  using Vector = troop::env::VectorEnvironment<Failing>;
+  const auto make = [&](RecordingSink& to, int good) {
+    return Actor(Vector({.count = 2}, [=](std::uint64_t index) { return Failing(index == 1 ? good : 1000); }),
+                 TableNetwork(), to, parameters, ActorOptions{.num_environments = 2});
+  };
+  auto failing = make(sink, 10), other = make(reference, 1000);
+  for (int k = 0; k < 10; ++k) {
+    failing.step();
+    other.step();
+  }
+  CHECK_THROWS_WITH_AS(failing.step(), "Scripted, environment 1, step 11 of its episode: out of order",
+                       troop::Error);
+  CHECK(failing.finish() == Outcome::ok);
+  other.finish();
+  CHECK(sink.items.size() == 2 * (10 - 2));
+  CHECK(sink.priorities == reference.priorities);
+  REQUIRE(reference.items.size() == sink.items.size());
+  for (std::size_t k = 0; k < sink.items.size(); ++k) {
+    CHECK(sink.items[k].observation == reference.items[k].observation);
+    CHECK(sink.items[k].reward == reference.items[k].reward);
+  }
+}
+
 TEST_CASE("bad options are refused by name") {
   RecordingSink sink;
   ParameterStore parameters;

@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <troop/agent/evaluator.hpp>
+#include <troop/env/catch.hpp>
 #include <troop/env/vector_environment.hpp>
 
 #include "scripted_environment.hpp"
@@ -24,6 +28,20 @@ Environments lengths(std::size_t count) {
     return ScriptedEnvironment<float>{{static_cast<std::uint32_t>(i + 1)}};
   });
 }
+
+/// Values every action alike.
+class Indifferent {
+ public:
+  const troop::nn::Network& network() const { return network_; }
+  void evaluate(troop::nn::ObservationsView, troop::MatrixView<float> q) {
+    for (std::size_t i = 0; i < q.rows(); ++i) std::ranges::fill(q.row_span(i), 0.0f);
+  }
+  std::span<const float> parameters() const { return {}; }
+  void set_parameters(std::span<const float>) {}
+
+ private:
+  troop::nn::Network network_ = troop::nn::mlp({});
+};
 
 }  // namespace
 
@@ -51,6 +69,23 @@ TEST_CASE("an evaluation can be stopped and then has the episodes that ended") {
   const auto result = evaluator.evaluate(1, [&] { return ++polls > 2; });
   CHECK(result.returns.size() == 2);
   CHECK(evaluator.evaluate(1).returns.size() == 4);
+}
+
+TEST_CASE(
+    "an evaluation with an epsilon chooses at random as often as that, the same way for the same seed") {
+  const auto choices = [](double epsilon, std::uint64_t seed) {
+    using Catches = troop::env::VectorEnvironment<troop::env::Catch>;
+    Evaluator evaluator(Catches({.count = 200, .seed = 1}), Indifferent(),
+                        {.epsilon = epsilon, .seed = seed});
+    return evaluator.evaluate(1).returns;
+  };
+  CHECK(choices(0.0, 1) == choices(0.0, 2));
+  CHECK(choices(0.5, 1) == choices(0.5, 1));
+  CHECK(choices(0.5, 1) != choices(0.5, 2));
+  CHECK(choices(0.5, 1) != choices(0.0, 1));
+  CHECK_THROWS_WITH_AS(choices(1.5, 1),
+                       "evaluation_epsilon: 1.5 is not allowed; expected a number from 0 to 1",
+                       troop::InvalidArgument);
 }
 
 TEST_CASE("no episodes are refused, and figures of none are zero") {

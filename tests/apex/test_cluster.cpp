@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,6 +71,16 @@ troop::net::Server server(const std::string& address, troop::net::Services servi
   return troop::net::Server({.listen = address, .token = std::move(token), .log = [](const std::string&) {}},
                             troop::env::transition_layout(CartPole().spec()), std::move(services));
 }
+
+/// A CartPole that raises an error after its first steps.
+struct FailingCartPole : CartPole {
+  explicit FailingCartPole(int good) : steps_left(good) {}
+  troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
+    if (steps_left-- == 0) throw troop::Error("the cart left the rails");
+    return CartPole::step(action, observation);
+  }
+  int steps_left;
+};
 
 }  // namespace
 
@@ -182,6 +194,33 @@ TEST_CASE("who is refused after he had begun ends with 1") {
   };
   const auto head = server(address, {.insert = insert, .leases = &leases});
   CHECK(troop::apex::run<CartPole>(easy(Role::actor, address), kNetwork) == 1);
+}
+
+TEST_CASE("actors whose environments fail end one by one, and what they have played arrives") {
+  const std::string address = free_address();
+  troop::net::ActorLeases leases({.planned = 8});
+  std::atomic<std::size_t> items = 0;
+  const auto insert = [&](const troop::BatchView& records, std::span<const float>) {
+    items += records.size();
+    return troop::Outcome::ok;
+  };
+  troop::net::ParameterServer parameters;
+  const auto head = server(address, {.insert = insert, .parameters = &parameters, .leases = &leases});
+  Options options = easy(Role::actor, address);
+  options.num_actors = 2;
+  const auto make = [](std::uint64_t index) {  // environment 5 is the second actor's
+    return FailingCartPole(index == 2 ? 500 : index == 5 ? 100 : 1'000'000'000);
+  };
+  const StopSignal signal;
+  try {
+    troop::apex::act<FailingCartPole>(options, kBound, make, signal);
+    FAIL("the actors went on");
+  } catch (const troop::Error& error) {
+    CHECK(std::string(error.what()).starts_with("CartPole-v1, environment 2, step "));
+    CHECK(std::string(error.what()).ends_with(": the cart left the rails"));
+  }
+  CHECK(items <= 600 * 4);
+  CHECK(items >= 600 * 4 - 2 * 4 * (options.actor.n_step.n - 1));  // all but the n-step windows
 }
 
 TEST_CASE("an evaluator ends with 0 when its time is over, though no learner was there") {

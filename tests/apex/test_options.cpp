@@ -186,6 +186,36 @@ TEST_CASE("an empty value does not swallow the next word") {
   CHECK(error_of({""}) == "unknown option \"\" (--help lists all)");
 }
 
+TEST_CASE("a program adds options of its own, which are read, refused and listed as all others are") {
+  std::string game = "pong";
+  std::size_t noops = 30;
+  double sticky = 0.0;
+  bool clip = true;
+  const auto read = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), "atari");
+    return troop::apex::parse_options_or_throw(static_cast<int>(words.size()), words.data(), {},
+                                               {{"game", &game, "the game", "NAME"},
+                                                {"max_noops", &noops, "at the start"},
+                                                {"sticky", &sticky, "a probability"},
+                                                {"clip_rewards", &clip, "to [-1, 1]"}});
+  };
+  const Options options = read(
+      {"--game", "breakout", "--max-noops=7", "--sticky", "0.25", "--clip-rewards=false", "--seed", "3"});
+  CHECK(options.seed == 3);
+  CHECK(game == "breakout");
+  CHECK(noops == 7);
+  CHECK(sticky == 0.25);
+  CHECK_FALSE(clip);
+  const Variable variable("TROOP_GAME", "qbert");
+  read({});
+  CHECK(game == "qbert");
+  CHECK_THROWS_WITH_AS(read({"--gome", "x"}),
+                       "unknown option --gome; did you mean --game? (--help lists all)", troop::Error);
+  CHECK_THROWS_WITH_AS(read({"--max-noops", "-1"}),
+                       "--max-noops: \"-1\" is not allowed; expected a whole number from 0 to 2^64 - 1",
+                       troop::InvalidArgument);
+}
+
 TEST_CASE("help lists every option with its default") {
   try {
     parse({"--help"});

@@ -8,7 +8,11 @@
 #include <doctest/doctest.h>
 
 #include <troop/apex/run.hpp>
+#include <troop/compression/lz4.hpp>
 #include <troop/env/cart_pole.hpp>
+#include <troop/env/catch.hpp>
+#include <troop/env/vector_environment.hpp>
+#include <troop/replay/frame_storage.hpp>
 
 #include "temporary_directory.hpp"
 
@@ -39,13 +43,18 @@ struct ArguingCartPole : CartPole {
   }
 };
 
-/// A CartPole that raises an error after some steps of all of them together.
+/// A CartPole that raises an error, or gives what is no number, after its first steps.
 struct FailingCartPole : CartPole {
+  explicit FailingCartPole(int good, bool is_number = true) : steps_left(good), gives_numbers(is_number) {}
   troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
-    if (++steps > 200) throw troop::Error("the cart left the rails");
-    return CartPole::step(action, observation);
+    troop::env::StepResult result = CartPole::step(action, observation);
+    if (steps_left-- > 0) return result;
+    if (gives_numbers) throw troop::Error("the cart left the rails");
+    observation[2] = std::nanf("");
+    return result;
   }
-  int steps = 0;
+  int steps_left;
+  bool gives_numbers;
 };
 
 /// A CartPole with another description.
@@ -58,7 +67,7 @@ struct DescribedCartPole : CartPole {
 /// Never ends.
 struct Endless : CartPole {
   troop::env::Spec spec() const {
-    troop::env::Spec spec = CartPole::spec();
+    troop::env::Spec spec = CartPole().spec();
     spec.name = "Endless";
     spec.max_episode_steps = 0;
     spec.return_to_solve = std::nan("");
@@ -292,18 +301,117 @@ TEST_CASE("a caller's stop signal outlives the training, so that the network can
   CHECK(signal.received() == SIGINT);
 }
 
-TEST_CASE("an environment that raises an error ends the run with its message and 1") {
+TEST_CASE("an environment that raises an error ends the run with its message and 1, the network is saved") {
+  const troop::testing::TemporaryDirectory directory;
   Options options = easy(1);
+  options.evaluation_interval = 1'000'000;
   for (const bool deterministic : {false, true}) {
     options.deterministic = deterministic;
+    const auto make = [](std::uint64_t index) { return FailingCartPole(index == 3 ? 200 : 1'000'000'000); };
     try {
-      troop::apex::train<FailingCartPole>(options, kNetwork);
-      FAIL("no error");
-    } catch (const troop::Error& failed) {
+      troop::apex::train<FailingCartPole>(options, kNetwork, make);
+      FAIL("the run went on");
+    } catch (const troop::apex::RunFailed& failed) {
+      const std::string place = "CartPole-v1, environment 3, step ";
+      CHECK(std::string(failed.what()).starts_with(place));
       CHECK(std::string(failed.what()).ends_with(" of its episode: the cart left the rails"));
+      CHECK(failed.result().environment_steps == 200 * 16);
+      CHECK(failed.result().parameters.size() == kNetwork.bind({4}, 2).num_parameters());
     }
-    CHECK(troop::apex::run<FailingCartPole>(options, kNetwork) == 1);
+    options.output = directory.file(deterministic ? "a.troop" : "b.troop");
+    CHECK(troop::apex::run<FailingCartPole>(options, kNetwork, make) == 1);
+    CHECK(troop::nn::load_network(options.output).network == kNetwork.bind({4}, 2));
   }
+}
+
+TEST_CASE("an actor whose environment fails ends alone: its items are used, and the others solve the task") {
+  Options options = easy(5);
+  options.num_actors = 3;
+  for (const bool deterministic : {false, true}) {
+    for (const bool is_number : {false, true}) {
+      options.deterministic = deterministic;
+      const auto make = [&](std::uint64_t index) {
+        return FailingCartPole(index == 20 ? 10 : 1'000'000'000, is_number);
+      };
+      const RunResult result = troop::apex::train<FailingCartPole>(options, kNetwork, make);
+      CHECK(result.solved);
+      CHECK(result.environment_steps > options.rate.min_inserts);
+    }
+  }
+}
+
+TEST_CASE("an evaluation that fails ends the run, and the network is kept") {
+  Options options = easy(1);
+  options.evaluation_interval = 1;
+  int made = 0;  // the description's, the actors', then the evaluation's
+  const auto make = [&](std::uint64_t) { return FailingCartPole(made++ < 17 ? 1'000'000'000 : 5); };
+  CHECK_THROWS_AS(troop::apex::train<FailingCartPole>(options, kNetwork, make), troop::apex::RunFailed);
+}
+
+TEST_CASE("a vector of environments is run as one environment is, over a replay that keeps frames once") {
+  using troop::env::Catch;
+  using Catches = troop::env::VectorEnvironment<Catch>;
+  Options options = easy(5);
+  options.deterministic = true;
+  options.target_return = -0.5;  // a random player earns about -0.8
+  options.learner.batch_size = 32;
+  options.evaluation_epsilon = 0.01;
+  const troop::nn::Network network = troop::nn::dueling_mlp({16});
+  const auto make = [](const troop::env::VectorOptions& vector) { return Catches(vector); };
+  const RunResult vectors =
+      troop::apex::train<Catches, troop::FrameStorage<troop::RawFrames>>(options, network, make);
+  CHECK(vectors.solved);
+  CHECK(std::isnan(vectors.human_normalised));
+  const RunResult environments = troop::apex::train<Catch>(options, network);
+  CHECK(environments.parameters == vectors.parameters);
+  CHECK(to_string(environments).substr(0, 40) == to_string(vectors).substr(0, 40));
+}
+
+TEST_CASE(
+    "a replay that keeps frames once may be as large as its packed frames allow, and a note says when more") {
+  using Frames = troop::FrameStorage<troop::RawFrames>;
+  using Packed = troop::FrameStorage<troop::Lz4>;
+  troop::env::Spec spec = CartPole().spec();
+  spec.name = "pictures";
+  spec.observation_dtype = troop::DType::u8;
+  spec.observation_shape = {4, 84, 84};
+  spec.return_to_solve = 1.0;
+  Options options = easy(1);
+  const auto bytes = [&]<class Storage>() { return troop::apex::detail::item_bytes<Storage>(spec); };
+  CHECK(bytes.operator()<troop::ArrayStorage>().most == 56'460);
+  CHECK(bytes.operator()<Frames>().least == bytes.operator()<Frames>().most);
+  CHECK(bytes.operator()<Packed>().most == bytes.operator()<Frames>().most);
+  CHECK(bytes.operator()<Packed>().least < 400);
+  CHECK(1e6 * static_cast<double>(bytes.operator()<Packed>().most + troop::apex::detail::kIndexBytes) <
+        7.5e9);
+
+  const auto notes = [&] { return troop::apex::detail::notes<Packed>(options, spec); };
+  const std::size_t memory = troop::apex::detail::usable_memory();
+  options.replay.capacity = memory / 7'200;
+  CHECK(notes().empty());
+  options.replay.capacity = memory / 7'100;
+  REQUIRE(notes().size() == 1);
+  CHECK(notes()[0].starts_with("--capacity " + std::to_string(options.replay.capacity) + " takes up to "));
+  CHECK_NOTHROW(troop::apex::detail::require_memory<Packed>(options, spec, 0));
+  CHECK_THROWS_AS(troop::apex::detail::require_memory<Frames>(options, spec, 0), troop::InvalidArgument);
+  options.replay.capacity = memory / 300;
+  CHECK_THROWS_AS(troop::apex::detail::require_memory<Packed>(options, spec, 0), troop::InvalidArgument);
+  options.cluster.role = troop::apex::Role::actor;
+  CHECK_NOTHROW(troop::apex::detail::require_memory<Packed>(options, spec, 0));
+  CHECK(notes().empty());
+}
+
+TEST_CASE("a result says how good it is beside a person where that is known") {
+  troop::env::Spec spec = CartPole().spec();
+  spec.random_return = 20.0;
+  spec.human_return = 420.0;
+  Options options = easy(3);
+  options.evaluation_interval = 1;
+  options.target_return = 1.0;
+  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
+  const RunResult result = troop::apex::train<DescribedCartPole>(options, kNetwork, make);
+  CHECK(result.human_normalised == doctest::Approx((result.mean_return - 20.0) / 400.0));
+  CHECK(to_string(result).find(" human_normalised=") != std::string::npos);
 }
 
 TEST_CASE("a signal stops the run, which saves its network and says so by its exit code") {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -80,10 +81,21 @@ TEST_CASE("stacks of single frames are gathered, and frames before an episode's 
     const auto frames = random_bytes(num_frames * shape.pixels, random);
     std::vector<std::int32_t> indices(shape.rows * shape.channels);
     for (auto& index : indices) index = static_cast<std::int32_t>(random.below(num_frames + 1)) - 1;
-    const DeviceArray<std::uint8_t> device_frames(frames);
+    const unsigned shift = 2;
+    std::vector<DeviceArray<std::uint8_t>> chunks;
+    std::vector<const std::uint8_t*> table;
+    for (std::size_t first = 0; first < num_frames; first += std::size_t{1} << shift) {
+      const auto begin = frames.begin() + static_cast<std::ptrdiff_t>(first * shape.pixels);
+      const std::size_t count = std::min(std::size_t{1} << shift, num_frames - first);
+      chunks.emplace_back(
+          std::vector<std::uint8_t>(begin, begin + static_cast<std::ptrdiff_t>(count * shape.pixels)));
+      table.push_back(chunks.back().data());
+    }
+    const DeviceArray<const std::uint8_t*> device_table(table);
     const DeviceArray<std::int32_t> device_indices(indices);
     const auto values = assembled(
-        FrameStacks{device_frames.data(), device_indices.data(), {shape.channels, shape.pixels}}, shape);
+        FrameStacks{device_table.data(), shift, device_indices.data(), {shape.channels, shape.pixels}},
+        shape);
     troop::testing::Failures failures;
     for (std::size_t row = 0; row < shape.rows; ++row)
       for (unsigned c = 0; c < shape.channels; ++c)

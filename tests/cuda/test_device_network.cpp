@@ -97,8 +97,18 @@ TEST_CASE("no device, an unknown device and too little memory are reported, and 
   CHECK(contains(error_of(make), "no GPU can be used: cudaErrorNoDevice"));
   CHECK(contains(error_of([] { troop::cuda::devices(); }), "no GPU can be used"));
   simt::num_devices = 1;
-  simt::fail("cudaGetDeviceCount", cudaErrorInsufficientDriver);
-  CHECK(contains(error_of(make), "no GPU can be used: cudaErrorInsufficientDriver"));
+  simt::driver_version = 12080;
+  CHECK(error_of(make) ==
+        "no GPU can be used: cudaErrorInsufficientDriver (an emulated error); the driver knows CUDA 12.8, "
+        "troop "
+        "was built with 13.0");
+  simt::driver_version = 0;
+  CHECK(contains(error_of(make), "; there is no NVIDIA driver"));
+  simt::driver_version = 13000;
+  simt::fail("cudaFuncGetAttributes", cudaErrorNoKernelImageForDevice);
+  CHECK(contains(error_of(make),
+                 "; GPU 0, emulated device of compute capability 9.0; troop is compiled for the GPUs that "
+                 "TROOP_CUDA_ARCHITECTURES names"));
   CHECK(troop::cuda::devices().at(0).name == "emulated device");
   CHECK(error_of([&] { Network network(description, 1, {}, {.device = 1}); }) ==
         "device: 1 is not allowed; expected a GPU from 0 to 0");

@@ -34,7 +34,7 @@ const std::vector<std::size_t> kRows = {1, 31, 33, 512, 1000, 20000};
 TEST_CASE("bias and ReLU") {
   troop::Random random(troop::testing::seed());
   for (const std::size_t rows : kRows)
-    for (const unsigned columns : {1u, 18u, 37u}) {
+    for (const unsigned columns : {1u, 4u, 18u, 32u, 37u}) {
       auto y = normals(rows * columns, random);
       const auto bias = normals(columns, random);
       y.front() = std::numeric_limits<float>::quiet_NaN();

@@ -15,8 +15,20 @@
 #include <tuple>
 #include <vector>
 
+#include <troop/agent/actor.hpp>
+#include <troop/agent/item_sink.hpp>
+#include <troop/agent/parameter_store.hpp>
+#include <troop/compression/lz4.hpp>
+#include <troop/core/clock.hpp>
 #include <troop/core/random.hpp>
+#include <troop/core/record.hpp>
+#include <troop/core/view.hpp>
 #include <troop/env/environment.hpp>
+#include <troop/nn/network.hpp>
+#include <troop/nn/transition_batch.hpp>
+#include <troop/replay/frame_storage.hpp>
+#include <troop/replay/prioritized_replay.hpp>
+#include <troop/replay/rate_limiter.hpp>
 
 #include "testing.hpp"
 
@@ -111,78 +123,145 @@ class Reference {
   std::vector<bool> terminated_;
 };
 
-}  // namespace
+/// Trajectories of a game as make_atari.py wrote them down.
+struct Recording {
+  struct Row {
+    std::int32_t action = 0, lives = 0;
+    float reward = 0;
+    bool over = false, terminated = false;  // the game; the game or a life
+    std::string hash, first;                // of what the step led to, and of the next game's start
+  };
+  AtariOptions options;
+  std::int32_t num_actions = 0;
+  std::vector<std::string> starts;      // [environments]
+  std::vector<std::vector<Row>> steps;  // [steps][environments]
+};
 
-TEST_CASE("recorded trajectories of ale_py are reproduced frame by frame") {
+std::vector<Recording> recordings() {
   std::ifstream file(TROOP_GOLDEN_DIR "/atari.txt");
   std::string word, line;
   REQUIRE(std::getline(file, line));  // a comment
-  std::array<std::uint64_t, 2> seeds{};
-  file >> word >> seeds[0] >> seeds[1];
-  for (std::uint64_t i = 0; i < 2; ++i) REQUIRE(seeds[i] == Random(1, "environment", i)() >> 33);
-
+  file >> word;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    std::uint64_t seed = 0;
+    file >> seed;
+    REQUIRE(seed == Random(1, "environment", i)() >> 33);
+  }
   const std::map<std::string, AtariOptions> settings{
       {"pong", {}},
       {"breakout", {.fire_on_reset = true}},
       {"seaquest", {.repeat_action_probability = 0.25, .full_action_set = true}}};
-  std::size_t games = 0, ends = 0;
+  std::vector<Recording> result;
   std::string game;
   while (file >> word >> game) {
     REQUIRE(word == "game");
-    CAPTURE(game);
     std::size_t count = 0, steps = 0;
-    std::int32_t num_actions = 0;
-    file >> count >> steps >> num_actions;
-    AtariOptions options = settings.at(game);
-    options.game = game;
-    options.height = 210;
-    options.width = 160;
-    AtariVector environments({.count = count, .seed = 1}, options);
-    CHECK(environments.spec().num_actions == num_actions);
-    file >> word;
-    for (std::size_t i = 0; i < count; ++i) {
-      file >> word;
-      CHECK(hash_of(environments.observations().row_span(i)) == word);
+    Recording recording;
+    file >> count >> steps >> recording.num_actions >> word;
+    recording.options = settings.at(game);
+    recording.options.game = game;
+    recording.options.height = 210;
+    recording.options.width = 160;
+    recording.starts.resize(count);
+    for (std::string& start : recording.starts) file >> start;
+    recording.steps.assign(steps, std::vector<Recording::Row>(count));
+    for (std::size_t t = 0; t < steps; ++t) {
+      for (std::size_t i = 0; i < count; ++i) {
+        std::size_t step = 0, environment = 0;
+        Recording::Row& row = recording.steps[t][i];
+        file >> step >> environment >> row.action >> row.reward >> row.lives >> row.over >> row.hash >>
+            row.first;
+        REQUIRE(step == t);
+        REQUIRE(environment == i);
+        const bool life_lost = t > 0 && row.lives > 0 && row.lives < recording.steps[t - 1][i].lives;
+        row.terminated = row.over || life_lost;
+      }
     }
+    result.push_back(std::move(recording));
+  }
+  REQUIRE(result.size() == 3);
+  return result;
+}
+
+/// Plays given actions, whatever it sees; the first one when they have come to their end.
+struct ReplayingNetwork {
+  std::size_t num_actions = 0;
+  std::vector<std::int32_t> actions = {};
+  std::size_t step = 0;
+  nn::Network layers = nn::nature_dueling();
+
+  const nn::Network& network() const { return layers; }
+  void evaluate(nn::ObservationsView, MatrixView<float> q) {
+    const auto action = step < actions.size() ? static_cast<std::size_t>(actions[step]) : 0;
+    for (std::size_t i = 0; i < q.rows(); ++i) {
+      for (std::size_t a = 0; a < num_actions; ++a) q(i, a) = a == action ? 1.0f : 0.0f;
+    }
+    ++step;
+  }
+  std::span<const float> parameters() const { return {}; }
+  void set_parameters(std::span<const float>) {}
+};
+
+/// Keeps the hashes of the observations of items, and what else they hold.
+struct ItemHashes {
+  struct Item {
+    std::string observation;
+    std::int32_t action;
+    float reward, discount;
+    std::string next_observation;
+    bool operator==(const Item&) const = default;
+  };
+  std::vector<Item> items;
+
+  Outcome insert(const BatchView& records, std::span<const float>, Deadline) {
+    const auto observations = records.field<std::uint8_t>("observation"),
+               next_observations = records.field<std::uint8_t>("next_observation");
+    for (std::size_t k = 0; k < records.size(); ++k) {
+      items.push_back({hash_of(observations.row_span(k)), records.field<std::int32_t>("action")(k, 0),
+                       records.field<float>("reward")(k, 0), records.field<float>("discount")(k, 0),
+                       hash_of(next_observations.row_span(k))});
+    }
+    return Outcome::ok;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("recorded trajectories of ale_py are reproduced frame by frame") {
+  std::size_t ends = 0;
+  for (const Recording& recording : recordings()) {
+    CAPTURE(recording.options.game);
+    const std::size_t count = recording.starts.size();
+    AtariVector environments({.count = count, .seed = 1}, recording.options);
+    CHECK(environments.spec().num_actions == recording.num_actions);
+    for (std::size_t i = 0; i < count; ++i)
+      CHECK(hash_of(environments.observations().row_span(i)) == recording.starts[i]);
     std::vector<double> returns(count);
     std::vector<std::uint64_t> lengths(count);
     testing::Failures failures;
-    for (std::size_t t = 0; t < steps; ++t) {
-      struct Row {
-        std::int32_t action, lives;
-        float reward;
-        int over;
-        std::string hash, first;
-      };
-      std::vector<Row> rows(count);
+    for (std::size_t t = 0; t < recording.steps.size(); ++t) {
+      const std::vector<Recording::Row>& rows = recording.steps[t];
       std::vector<std::int32_t> actions;
-      for (Row& row : rows) {
-        std::size_t step = 0, i = 0;
-        file >> step >> i >> row.action >> row.reward >> row.lives >> row.over >> row.hash >> row.first;
-        REQUIRE(step == t);
-        actions.push_back(row.action);
-      }
-      std::vector<std::int32_t> lives(environments.lives().begin(), environments.lives().end());
+      for (const Recording::Row& row : rows) actions.push_back(row.action);
       environments.step(actions);
       std::size_t finished = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        const Row& row = rows[i];
+        const Recording::Row& row = rows[i];
         const auto check = [&](bool right, const char* what) {
           if (!right)
             failures.add(std::string(what) + " of environment " + std::to_string(i) + " in step " +
                          std::to_string(t));
         };
-        const bool over = row.over != 0, life_lost = !over && row.lives > 0 && row.lives < lives[i];
         check(hash_of(environments.next_observation(i)) == row.hash, "observation");
         check(environments.rewards()[i] == std::clamp(row.reward, -1.0f, 1.0f), "reward");
-        check(environments.terminated()[i] == (over || life_lost), "terminated");
+        check(environments.terminated()[i] == row.terminated, "terminated");
         check(environments.truncated()[i] == 0, "truncated");
-        check(over || environments.lives()[i] == row.lives, "lives");
-        check(hash_of(environments.observations().row_span(i)) == (over ? row.first : row.hash),
+        check(row.over || environments.lives()[i] == row.lives, "lives");
+        check(hash_of(environments.observations().row_span(i)) == (row.over ? row.first : row.hash),
               "next start");
         returns[i] += static_cast<double>(row.reward);
         ++lengths[i];
-        if (!over) continue;
+        if (!row.over) continue;
         const auto episodes = environments.finished_episodes();
         check(finished < episodes.size() && episodes[finished] == env::Episode{i, returns[i], lengths[i]},
               "episode");
@@ -195,10 +274,73 @@ TEST_CASE("recorded trajectories of ale_py are reproduced frame by frame") {
         failures.add("an episode too many in step " + std::to_string(t));
     }
     TROOP_CHECK_NONE(failures);
-    ++games;
   }
-  CHECK(games == 3);
   CHECK(ends == 3);
+}
+
+TEST_CASE("an actor makes of the recorded trajectories the items that they hold, frame by frame") {
+  constexpr std::size_t kHorizon = 3;
+  std::size_t shortened = 0;
+  for (const Recording& recording : recordings()) {
+    CAPTURE(recording.options.game);
+    const std::size_t steps = recording.steps.size();
+    for (std::size_t i = 0; i < recording.starts.size(); ++i) {
+      ItemHashes sink;
+      agent::ParameterStore parameters;
+      ReplayingNetwork network{.num_actions = static_cast<std::size_t>(recording.num_actions)};
+      for (const auto& rows : recording.steps) network.actions.push_back(rows[i].action);
+      AtariVector games({.count = 1, .seed = 1, .first_index = i}, recording.options);
+      agent::Actor actor(std::move(games), network, sink, parameters,
+                         {.n_step = {.n = kHorizon, .gamma = 0.5}, .epsilon = {.base = 0.0}});
+      for (std::size_t t = 0; t < steps; ++t) REQUIRE(actor.step() == Outcome::ok);
+      REQUIRE(actor.finish() == Outcome::ok);
+
+      // What was observed before step t is what step t - 1 led to, or the first of a new game.
+      testing::Failures failures;
+      std::string before = recording.starts[i];
+      for (std::size_t t = 0; t < sink.items.size(); ++t) {
+        float reward = 0, discount = 1;
+        std::size_t last = t;
+        for (std::size_t k = 0; k < kHorizon; ++k) {
+          last = t + k;
+          const Recording::Row& row = recording.steps[last][i];
+          reward += discount * std::clamp(row.reward, -1.0f, 1.0f);
+          discount *= row.terminated ? 0.0f : 0.5f;
+          if (row.terminated) break;
+        }
+        shortened += last < t + kHorizon - 1;
+        const ItemHashes::Item expected{before, recording.steps[t][i].action, reward, discount,
+                                        recording.steps[last][i].hash};
+        if (sink.items[t] != expected) failures.add("item " + std::to_string(t));
+        const Recording::Row& row = recording.steps[t][i];
+        before = row.over ? row.first : row.hash;
+      }
+      TROOP_CHECK_NONE(failures);
+      CHECK(sink.items.size() >= steps - (kHorizon - 1));
+    }
+  }
+  CHECK(shortened > 20);
+}
+
+TEST_CASE("a million transitions of a game fit into 7.5 GB") {
+  AtariVector games({.count = 4, .seed = 1}, {.game = "ms_pacman"});
+  const RecordLayout layout = env::transition_layout(games.spec());
+  PrioritizedReplay<DynamicRecord, FrameStorage<Lz4>> replay({.capacity = 10'000}, layout);
+  RateLimiter limiter({.samples_per_insert = 0});
+  agent::LocalSink sink(replay, limiter);
+  agent::ParameterStore parameters;
+  agent::Actor actor(std::move(games), ReplayingNetwork{.num_actions = 9}, sink, parameters,
+                     {.epsilon = {.base = 1.0}});
+  for (int t = 0; t < 1'500; ++t) REQUIRE(actor.step() == Outcome::ok);
+  const FrameStatistics frames = replay.storage().statistics();
+  const auto items = static_cast<double>(replay.size());
+  const double frame = static_cast<double>(frames.frame_bytes) / static_cast<double>(frames.frames);
+  MESSAGE("a frame of Ms. Pac-Man takes " << frame << " bytes");
+  CHECK(frame > 500);
+  CHECK(frame < 7'056);
+  CHECK(static_cast<double>(frames.frames) < 1.05 * items);  // one new frame an item, four at a start
+  const double most = 7'056 + 12 + static_cast<double>(frames.table_bytes) / items + 16;
+  CHECK(1e6 * most < 7.5e9);  // even if no frame could be packed
 }
 
 TEST_CASE("life loss, truncation and the borders of stacks are those of the emulator, to the pixel") {
@@ -350,6 +492,7 @@ TEST_CASE("action sets, pictures and stacks are as asked for") {
   CHECK(spec({}).observation_shape == std::vector<std::size_t>{4, 84, 84});
   CHECK(spec({}).max_episode_steps == 27'000);
   CHECK(spec({}).name == "pong");
+  CHECK(spec({}).human_normalised(14.6) == 1.0);
   CHECK(spec({.full_action_set = true}).num_actions == 18);
   CHECK(spec({.grey = false, .height = 42, .width = 40, .stack = 2}).observation_shape ==
         std::vector<std::size_t>{2, 42, 40, 3});

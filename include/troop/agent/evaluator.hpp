@@ -1,5 +1,5 @@
 /// @file
-/// The evaluator: plays whole episodes with the greedy policy.
+/// The evaluator: plays whole episodes with the greedy policy, or nearly so.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <troop/core/error.hpp>
+#include <troop/core/random.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/td_loss.hpp>
@@ -44,7 +45,14 @@ struct EvaluationResult {
   }
 };
 
-/// Plays with epsilon 0, one batched evaluation a step.
+struct EvaluatorOptions {
+  double epsilon = 0.0;  ///< probability of a random action, for each environment and step
+  std::uint64_t seed = 0;
+
+  void validate() const { require_between("evaluation_epsilon", epsilon, 0.0, 1.0); }
+};
+
+/// Plays greedily, or with a small epsilon, one batched evaluation a step.
 ///
 /// Every environment plays the same number of episodes, and all of them count: to stop after the first n
 /// episodes that end would favour the short ones. Give it environments with a random stream of their own
@@ -59,10 +67,14 @@ struct EvaluationResult {
 template <env::VectorizedEnvironment Environments, nn::InferenceNetwork Network>
 class Evaluator {
  public:
-  Evaluator(Environments environments, Network network)
-      : environments_(std::move(environments)), network_(std::move(network)) {}
+  Evaluator(Environments environments, Network network, const EvaluatorOptions& options = {})
+      : options_((options.validate(), options)),
+        environments_(std::move(environments)),
+        network_(std::move(network)),
+        random_(options.seed, "evaluation exploration") {}
 
   Network& network() noexcept { return network_; }
+  decltype(auto) spec() const { return environments_.spec(); }
   std::size_t num_environments() const noexcept { return environments_.size(); }
 
   /// Plays `episodes_each` new episodes in every environment.
@@ -84,7 +96,8 @@ class Evaluator {
       network_.evaluate(environments_.observations(), MatrixView<float>(q_values.data(), count, num_actions));
       for (std::size_t i = 0; i < count; ++i) {
         const auto values = std::span<const float>(q_values).subspan(i * num_actions, num_actions);
-        actions[i] = static_cast<std::int32_t>(nn::argmax(values));
+        actions[i] = static_cast<std::int32_t>(
+            random_.uniform() < options_.epsilon ? random_.below(num_actions) : nn::argmax(values));
       }
       environments_.step(actions);
       for (const env::Episode& episode : environments_.finished_episodes()) {
@@ -98,8 +111,10 @@ class Evaluator {
   }
 
  private:
+  EvaluatorOptions options_;
   Environments environments_;
   Network network_;
+  Random random_;
 };
 
 }  // namespace troop::agent

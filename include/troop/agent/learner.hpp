@@ -202,8 +202,7 @@ class Learner {
   /// One step of the network and what is due after it. Leaves no priorities when the step was not applied.
   void train(const Batch& batch, std::vector<float>& priorities) {
     priorities.resize(batch.size());
-    const nn::TrainResult result =
-        network_.train_step(nn::TransitionBatch(batch.view()), batch.weights, priorities);
+    const nn::TrainResult result = network_.train_step(transitions(batch), batch.weights, priorities);
     const std::uint64_t step = steps() + 1;
     if (result.applied) {
       skipped_in_a_row_ = 0;
@@ -216,13 +215,25 @@ class Learner {
       skipped_.fetch_add(1, std::memory_order_relaxed);
       if (++skipped_in_a_row_ >= options_.max_skipped_steps) {
         throw Error("training has diverged: loss or gradient was not finite in " +
-                    std::to_string(skipped_in_a_row_) + " steps in a row");
+                    std::to_string(skipped_in_a_row_) + " steps in a row, up to step " +
+                    std::to_string(step) + "; before them the mean loss was " +
+                    troop::detail::to_text(loss_.load()) + " and the mean gradient norm " +
+                    troop::detail::to_text(gradient_norm_.load()));
       }
     }
     steps_.store(step, std::memory_order_relaxed);
     if (step % options_.target_interval == 0) network_.sync_target();
     if (step % options_.publish_interval == 0) parameters_.publish(network_.parameters());
     if (step % options_.trim_interval == 0) replay_.trim();
+  }
+
+  /// A replay whose storage keeps observations elsewhere says itself what its records mean.
+  auto transitions(const Batch& batch) const {
+    if constexpr (requires { replay_.storage().transitions(batch.view()); }) {
+      return replay_.storage().transitions(batch.view());
+    } else {
+      return nn::TransitionBatch(batch.view());
+    }
   }
 
   static void average(std::atomic<double>& mean, double value, std::uint64_t step) {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -40,6 +42,7 @@
 #include <troop/net/sharded_sink.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
+#include <troop/replay/array_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 
 namespace troop::apex {
@@ -51,6 +54,41 @@ class NotAdmitted : public CannotBegin {
 };
 
 namespace detail {
+
+/// What actors and evaluations play: an Environment many times over, or a vector that is one already.
+template <class Environment, class Make>
+auto make_environments(const env::VectorOptions& options, const Make& make) {
+  if constexpr (env::VectorizedEnvironment<Environment>) {
+    return make(options);
+  } else {
+    return env::VectorEnvironment<Environment>(options, make);
+  }
+}
+
+template <class Environment, class Make>
+env::Spec spec_of(const Make& make) {
+  if constexpr (env::VectorizedEnvironment<Environment>) {
+    return make(env::VectorOptions{.count = 1}).spec();
+  } else {
+    return make(std::uint64_t{0}).spec();
+  }
+}
+
+/// " human_normalised=87.1%", or nothing for NaN.
+inline std::string human_text(double human_normalised) {
+  if (std::isnan(human_normalised)) return "";
+  char text[64];
+  std::snprintf(text, sizeof text, " human_normalised=%.1f%%", 100.0 * human_normalised);
+  return text;
+}
+
+template <class Environment, class Make>
+auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
+  return agent::Evaluator(
+      make_environments<Environment>(
+          {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make),
+      nn::EigenNetwork(network, options.seed), {.epsilon = options.evaluation_epsilon, .seed = options.seed});
+}
 
 inline net::Token token_of(const ClusterOptions& options) {
   if (!options.token_file.empty()) return net::Token::from_file(options.token_file);
@@ -164,6 +202,38 @@ inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) 
   throw net::RefusedError(error);
 }
 
+/// The actors of a process that still play. One whose environments fail hands over what is complete, tells its
+/// error and ends; the others go on. Thread-safe.
+class Playing {
+ public:
+  explicit Playing(std::size_t num_actors) : left_(num_actors) {}
+
+  /// Calls `play`, in which `actor` plays. False when it failed; throws what it threw when nobody else plays any
+  /// more, and what another process refused in any case.
+  template <class Actor, class Play>
+  bool operator()(Actor& actor, Play&& play) {
+    try {
+      play();
+      return true;
+    } catch (const net::RefusedError&) {
+      throw;
+    } catch (const std::exception& error) {
+      try {
+        actor.finish(Deadline::after(std::chrono::seconds(1)));
+      } catch (const std::exception&) {  // the first error is the one to be told
+      }
+      const std::size_t left = left_.fetch_sub(1) - 1;
+      if (left == 0) throw;
+      troop::detail::print_to_stderr("error: an actor has ended: " + std::string(error.what()) + "; " +
+                                     std::to_string(left) + (left == 1 ? " goes on" : " go on"));
+      return false;
+    }
+  }
+
+ private:
+  std::atomic<std::size_t> left_;
+};
+
 inline int exit_code(const StopSignal& signal) {
   return signal.received() == 0 ? 0 : 128 + signal.received();
 }
@@ -172,15 +242,17 @@ inline int exit_code(const StopSignal& signal) {
 
 /// A process full of actors: leases places on the ladder from the learner, then plays, sends what it sees and
 /// fetches parameters, until the learner has finished or a signal comes. While the learner is away the actors
-/// stand still; they go on by themselves with whichever learner is there next.
+/// stand still; they go on by themselves with whichever learner is there next. An actor whose environments raise
+/// an error says so and ends, and the others go on; the error of the last one is thrown, after everything that
+/// was played has been sent.
 ///
 /// Returns 0 when the learner has finished, or 128 + n for signal n. Throws NotAdmitted when the learner
 /// refuses this process for good before it has begun, RefusedError when it or all shards do so later, Error
 /// when the next learner has other shards.
-template <env::Environment Environment, class Make>
+template <class Environment, class Make>
 int act(const Options& options, const nn::Network& network, const Make& make, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
-  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const env::Spec spec = detail::spec_of<Environment>(make);
   const RecordLayout layout = env::transition_layout(spec);
   ActorMonitor monitor(options, detail::token_of(options.cluster));
   if (!options.quiet && !monitor.address().empty())
@@ -189,7 +261,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   net::Client client(client_options, layout);
   std::atomic<bool> is_connected = false;
   detail::Destination destination{client};
-  using Environments = env::VectorEnvironment<Environment>;
+  using Environments = decltype(detail::make_environments<Environment>({}, make));
   using Actor = agent::Actor<Environments, nn::EigenNetwork, detail::Destination, net::Client>;
   std::vector<std::unique_ptr<Actor>> actors;
   try {
@@ -216,7 +288,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       actor_options.seed = seed;
       actor_options.first_index = lease->first + i * options.environments_per_actor;
       actor_options.num_environments = lease->planned;
-      Environments environments(
+      auto environments = detail::make_environments<Environment>(
           {.count = options.environments_per_actor, .seed = seed, .first_index = actor_options.first_index},
           make);
       actors.push_back(std::make_unique<Actor>(std::move(environments),
@@ -224,17 +296,20 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
                                                actor_options));
     }
 
+    detail::Playing playing(actors.size());
     ThreadGroup threads([] {});
     for (const auto& actor : actors) {
       threads.start([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) {
-          if (!is_connected) {
-            std::this_thread::sleep_for(detail::kSlice);
-          } else if (actor->step(Deadline::after(detail::kSlice)) == Outcome::closed) {
-            return;
+        playing(*actor, [&] {
+          while (!stop.stop_requested()) {
+            if (!is_connected) {
+              std::this_thread::sleep_for(detail::kSlice);
+            } else if (actor->step(Deadline::after(detail::kSlice)) == Outcome::closed) {
+              return;
+            }
           }
-        }
-        if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
+          if (is_connected) actor->finish(Deadline::after(std::chrono::seconds(1)));
+        });
       });
     }
     const auto tell = [&](bool is_last) {
@@ -275,11 +350,19 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       std::this_thread::sleep_for(detail::kSlice);
     }
     threads.request_stop();
-    threads.join();
+    std::exception_ptr failure;
+    try {
+      threads.join();
+    } catch (const net::RefusedError&) {
+      throw;
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
     tell(true);
     if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
       std::fprintf(stderr, "%s did not take the last items in time: they are lost\n",
                    destination.shards ? "the shards" : "the learner");
+    if (failure) std::rethrow_exception(failure);
   } catch (const net::RefusedError& error) {
     return detail::end_of(error, !actors.empty(), options.quiet);
   }
@@ -290,9 +373,10 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 /// It stays when a learner has finished, and the next one finds its items.
 ///
 /// Returns 128 + n for signal n.
-inline int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
+template <class Storage = ArrayStorage>
+int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
-  PrioritizedReplay<DynamicRecord> replay(options.replay, layout);
+  PrioritizedReplay<DynamicRecord, Storage> replay(options.replay, layout);
   net::ShardService shard(replay);
   net::Server server(detail::server_options(options), layout, shard.services());
   if (!options.quiet) std::printf("listening on %s\n", net::to_string(server.address()).c_str());
@@ -320,15 +404,13 @@ inline int serve_shard(const Options& options, const RecordLayout& layout, const
 /// A process that plays the learner's newest parameters greedily, again and again, and prints a line for each
 /// evaluation, until the learner has finished, `max_seconds` are over or a signal comes. Returns and throws
 /// as `act` does, and 0 when the time is over.
-template <env::Environment Environment, class Make>
+template <class Environment, class Make>
 int evaluate_newest(const Options& options, const nn::Network& network, const Make& make,
                     const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
   const auto is_over = [&] { return signal.received() != 0 || seconds_since(start) >= options.max_seconds; };
   net::Client client(detail::client_options(options, 0));
-  env::VectorEnvironment<Environment> environments(
-      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
-  agent::Evaluator evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
+  auto evaluator = detail::make_evaluator<Environment>(options, network, make);
   std::uint64_t version = 0;
   std::vector<float> parameters;
   try {
@@ -338,9 +420,10 @@ int evaluate_newest(const Options& options, const nn::Network& network, const Ma
       evaluator.network().set_parameters(parameters);
       const agent::EvaluationResult played = evaluator.evaluate(1, is_over);
       if (played.returns.size() < options.evaluation_episodes) break;  // stopped half-way
-      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s\n",
+      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s%s\n",
                   static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
-                  played.returns.size(), return_text(played.deviation()).c_str());
+                  played.returns.size(), return_text(played.deviation()).c_str(),
+                  detail::human_text(evaluator.spec().human_normalised(played.mean())).c_str());
       std::fflush(stdout);
     }
   } catch (const net::RefusedError& error) {

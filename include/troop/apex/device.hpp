@@ -39,25 +39,27 @@ struct ChosenDevice {
   std::string note = {};
 };
 
-/// Looks for the GPU unless `--device cpu` is given. Throws Error with the reason when there is none and
+/// Looks for the GPU unless `--device cpu` is given. Throws Error with the reason when it cannot be used and
 /// `auto` is not given.
 inline ChosenDevice choose_device(const std::string& text, cuda::Precision precision, bool deterministic) {
   const Device device = parse_device(text);
   if (!device.gpu) return {};
-  std::vector<cuda::DeviceInfo> devices;
   try {
-    devices = cuda::devices();
+    const std::vector<cuda::DeviceInfo> devices = cuda::devices();
+    require(device.index < devices.size(), "--device", text,
+            "a GPU from cuda:0 to cuda:" + std::to_string(devices.size() - 1));
+    cuda::require_usable(device.index);
+    return {.gpu =
+                cuda::DeviceOptions{
+                    .device = device.index, .precision = precision, .deterministic = deterministic},
+            .note = "the learner computes on GPU " + std::to_string(device.index) + ", " +
+                    devices[device.index].name};
+  } catch (const InvalidArgument&) {
+    throw;
   } catch (const Error& error) {
     if (!device.cpu) throw Error("--device " + text + ": " + error.what());
     return {.note = "--device auto: the learner computes on the CPU; " + std::string(error.what())};
   }
-  require(device.index < devices.size(), "--device", text,
-          "a GPU from cuda:0 to cuda:" + std::to_string(devices.size() - 1));
-  return {
-      .gpu =
-          cuda::DeviceOptions{.device = device.index, .precision = precision, .deterministic = deterministic},
-      .note =
-          "the learner computes on GPU " + std::to_string(device.index) + ", " + devices[device.index].name};
 }
 
 }  // namespace troop::apex

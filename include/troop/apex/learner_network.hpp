@@ -8,7 +8,9 @@
 #include <utility>
 #include <variant>
 
+#include <troop/core/error.hpp>
 #include <troop/core/view.hpp>
+#include <troop/cuda/frame_memory.hpp>
 #include <troop/cuda/network.hpp>
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
@@ -36,6 +38,13 @@ class LearnerNetwork {
                              std::span<float> priorities) {
     return std::visit([&](auto& backend) { return backend.train_step(batch, weights, priorities); },
                       backend_);
+  }
+  /// Of a replay whose frames lie on the GPU that computes.
+  nn::TrainResult train_step(const cuda::FrameBatch& batch, std::span<const float> weights,
+                             std::span<float> priorities) {
+    cuda::Network* const gpu = std::get_if<cuda::Network>(&backend_);
+    if (gpu == nullptr) throw Error("frames that lie on a GPU cannot be learnt from by the CPU");
+    return gpu->train_step(batch, weights, priorities);
   }
   void sync_target() {
     std::visit([](auto& backend) { backend.sync_target(); }, backend_);

@@ -21,6 +21,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -99,6 +100,7 @@ struct Options {
 
   std::uint64_t evaluation_interval = 200;  ///< learner steps between two evaluations
   std::size_t evaluation_episodes = 100;
+  double evaluation_epsilon = 0.0;  ///< probability of a random action in an evaluation
   double target_return = std::numeric_limits<
       double>::quiet_NaN();    ///< mean return that counts as solved; NaN: what the environment says
   double max_seconds = 600.0;  ///< the run gives up after these
@@ -111,6 +113,14 @@ struct Options {
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;
+};
+
+/// An option of the program itself, read as all others are: from the command line, a file or the environment.
+struct ProgramOption {
+  const char* name;  ///< as a C++ name: `full_action_set` is --full-action-set
+  std::variant<bool*, std::size_t*, double*, std::string*> value;  ///< where it goes, and its default
+  const char* help;
+  const char* type = "TEXT";  ///< what the help calls a text: FILE
 };
 
 namespace detail {
@@ -153,8 +163,10 @@ inline std::string joined(const std::vector<std::string>& words) {
 /// Collects the entries of an Options object; this list is the one place where options get their names.
 class OptionTable {
  public:
-  explicit OptionTable(Options& o) {
+  explicit OptionTable(Options& o, const std::vector<ProgramOption>& program = {}) {
     const auto group = [this](const char* name) { group_ = name; };
+    group("This program");
+    for (const ProgramOption& option : program) add(option);
     group("Run");
     number("seed", o.seed, "seed of all random streams");
     number("num_actors", o.num_actors, "actor threads");
@@ -168,7 +180,8 @@ class OptionTable {
     flag("quiet", o.quiet, "print the result only");
     group("Evaluation");
     number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
-    number("evaluation_episodes", o.evaluation_episodes, "greedy episodes of an evaluation");
+    number("evaluation_episodes", o.evaluation_episodes, "episodes of an evaluation");
+    number("evaluation_epsilon", o.evaluation_epsilon, "probability of a random action in them");
     group("Replay");
     number("capacity", o.replay.capacity, "most items held at once");
     number("soft_capacity", o.replay.soft_capacity, "items left by a trim (0: capacity)");
@@ -234,6 +247,8 @@ class OptionTable {
     number("publish_interval", o.learner.publish_interval,
            "learner steps between two publications of the parameters");
     number("prefetch", o.learner.prefetch, "batches sampled ahead");
+    number("max_skipped_steps", o.learner.max_skipped_steps,
+           "steps in a row with a loss or gradient that is not finite, after which training stops");
     choice("optimizer", o.train.optimizer.kind,
            {{"adam", nn::OptimizerKind::adam}, {"rmsprop", nn::OptimizerKind::rmsprop}}, "kind of optimizer");
     number("learning_rate", o.train.optimizer.learning_rate, "step size of the optimizer");
@@ -253,6 +268,17 @@ class OptionTable {
   const std::vector<OptionEntry>& entries() const noexcept { return entries_; }
 
  private:
+  void add(const ProgramOption& option) {
+    if (bool* const* const flag_value = std::get_if<bool*>(&option.value))
+      flag(option.name, **flag_value, option.help);
+    if (std::size_t* const* const integer = std::get_if<std::size_t*>(&option.value))
+      number(option.name, **integer, option.help);
+    if (double* const* const real = std::get_if<double*>(&option.value))
+      number(option.name, **real, option.help);
+    if (std::string* const* const words = std::get_if<std::string*>(&option.value))
+      text(option.name, **words, option.help, option.type);
+  }
+
   template <class Number>
   void number(const char* name, Number& value, const char* help) {
     std::ostringstream initial;
@@ -501,6 +527,7 @@ inline void Options::validate() const {
     require(evaluation_interval >= 1, "evaluation_interval", evaluation_interval, "a positive integer");
     require(evaluation_episodes >= 1 && evaluation_episodes <= 10'000, "evaluation_episodes",
             evaluation_episodes, "an integer from 1 to 10000");
+    require_between("evaluation_epsilon", evaluation_epsilon, 0.0, 1.0);
     detail::validate(cluster, !monitor.http.empty());
     if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
     require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
@@ -533,12 +560,13 @@ inline void Options::validate() const {
 
 /// Reads options from, in order of precedence, command line, configuration file (`--config FILE`, lines
 /// `batch-size = 128`), and environment variables (`TROOP_BATCH_SIZE`; an empty one counts as not set), on
-/// top of `defaults`. Of an option that is given twice on the command line the last one counts. Throws
+/// top of `defaults`; `program_options` are further ones of the program itself. Of an option that is given twice on the command line the last one counts. Throws
 /// InvalidArgument or another Error for anything that is not right; it names the option as it was given:
 /// `--batch-size`, `run.toml: line 3: batch-size` or `TROOP_BATCH_SIZE`.
-inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options_or_throw(int argc, const char* const* argv, const Options& defaults = {},
+                                      const std::vector<ProgramOption>& program_options = {}) {
   Options options(defaults);
-  const detail::OptionTable table(options);
+  const detail::OptionTable table(options, program_options);
   CLI::App app("Ape-X: distributed prioritized experience replay");
   std::string program = argc > 0 ? argv[0] : "troop";
   app.name(program.substr(program.find_last_of('/') + 1));
@@ -604,9 +632,10 @@ inline Options parse_options_or_throw(int argc, const char* const* argv, const O
 
 /// `parse_options_or_throw` for a main function: prints help and exits with 0, or prints what is wrong in one
 /// line and exits with 2.
-inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {}) {
+inline Options parse_options(int argc, const char* const* argv, const Options& defaults = {},
+                             const std::vector<ProgramOption>& program_options = {}) {
   try {
-    return parse_options_or_throw(argc, argv, defaults);
+    return parse_options_or_throw(argc, argv, defaults, program_options);
   } catch (const detail::HelpRequested& help) {
     std::cout << help.what();
     std::exit(0);

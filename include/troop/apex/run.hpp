@@ -31,6 +31,7 @@
 #include <troop/apex/progress.hpp>
 #include <troop/apex/signal.hpp>
 #include <troop/core/clock.hpp>
+#include <troop/core/dtype.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/file.hpp>
 #include <troop/core/memory.hpp>
@@ -44,6 +45,8 @@
 #include <troop/nn/eigen_network.hpp>
 #include <troop/nn/network.hpp>
 #include <troop/nn/network_file.hpp>
+#include <troop/replay/array_storage.hpp>
+#include <troop/replay/frame_storage.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 #include <troop/replay/rate_limiter.hpp>
 
@@ -59,7 +62,8 @@ struct RunResult {
   std::uint64_t environment_steps = 0;
   std::uint64_t learner_steps = 0;
   std::uint64_t seed = 0;
-  int signal = 0;                 ///< that ended it, or 0
+  double human_normalised = std::nan("");  ///< see env::Spec
+  int signal = 0;                          ///< that ended it, or 0
   std::vector<float> parameters;  ///< those that the last evaluation played with; the newest if none ended
 };
 
@@ -70,13 +74,25 @@ inline std::string to_string(const RunResult& result) {
   char text[256];
   std::snprintf(text, sizeof text,
                 "%s: mean_return=%s episodes=%zu seconds=%.1f environment_steps=%llu "
-                "learner_steps=%llu seed=%llu",
+                "learner_steps=%llu seed=%llu%s",
                 result.solved ? "solved" : unsolved, return_text(result.mean_return).c_str(), result.episodes,
                 result.seconds, static_cast<unsigned long long>(result.environment_steps),
                 static_cast<unsigned long long>(result.learner_steps),
-                static_cast<unsigned long long>(result.seed));
+                static_cast<unsigned long long>(result.seed),
+                detail::human_text(result.human_normalised).c_str());
   return text;
 }
+
+/// A run that ended by an error, with what it had reached.
+class RunFailed : public Error {
+ public:
+  RunFailed(const std::string& reason, RunResult result) : Error(reason), result_(std::move(result)) {}
+
+  const RunResult& result() const noexcept { return result_; }
+
+ private:
+  RunResult result_;
+};
 
 namespace detail {
 
@@ -87,7 +103,8 @@ struct MakeDefault {
       std::default_initializable<Environment>,
       "a run makes its environments itself: give yours a default constructor, or give the run a "
       "function that makes one: run<Environment>(options, network, [](std::uint64_t index) { return "
-      "Environment(...); })");
+      "Environment(...); }); for a vector of environments [](const troop::env::VectorOptions& options) { ... "
+      "}");
   Environment operator()(std::uint64_t) const { return Environment(); }
 };
 
@@ -104,8 +121,43 @@ inline ChosenDevice device_of(const Options& options) {
   return choose_device(options.device, options.precision, options.deterministic);
 }
 
+/// Bytes of an item in the replay. Where frames are kept once that is one new frame and what finds it: at most the
+/// frame as it is; packed, at least a thirtieth of it. More cannot be known before the frames are seen.
+struct ItemBytes {
+  std::size_t least, most;
+};
+
+/// What the sum tree and the keys take for each item.
+inline constexpr std::size_t kIndexBytes = 16;
+
+template <class Storage>
+ItemBytes item_bytes(const env::Spec& spec) {
+  const std::size_t record = env::transition_layout(spec).size();
+  if constexpr (std::same_as<Storage, ArrayStorage>) {
+    return {record, record};
+  } else {
+    const std::size_t frame =
+        spec.observation_size() * size_of(spec.observation_dtype) / spec.observation_shape.front();
+    constexpr std::size_t kAroundIt = 100;
+    const bool packed = Storage::format() != FrameStorage<RawFrames>::format();
+    return {(packed ? frame / 30 : frame) + kAroundIt, frame + kAroundIt};
+  }
+}
+
+/// Whether this process holds the replay, or a shard of it.
+inline bool has_replay(const Options& options) {
+  const Role role = options.cluster.role;
+  return role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
+}
+
+/// Bytes that this process may take: a tenth is left to the rest of the machine.
+inline std::size_t usable_memory() {
+  return physical_memory() / 10 * 9;
+}
+
 /// What the user should know before the training begins, a sentence each.
-inline std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
+template <class Storage = ArrayStorage>
+std::vector<std::string> notes(const Options& options, const env::Spec& spec) {
   std::vector<std::string> sentences;
   const std::size_t threads = useful_threads(options.train.num_threads);
   if (std::isnan(target_of(options, spec)))
@@ -116,6 +168,14 @@ inline std::vector<std::string> notes(const Options& options, const env::Spec& s
     sentences.push_back(spec.name +
                         " states no max_episode_steps: an evaluation lasts until all its episodes have ended "
                         "by themselves");
+  const double most = static_cast<double>(options.replay.capacity) *
+                      static_cast<double>(item_bytes<Storage>(spec).most + kIndexBytes);
+  if (has_replay(options) && most > static_cast<double>(usable_memory())) {
+    char text[128];
+    std::snprintf(text, sizeof text, "%.1f GB if no frame can be packed, and there are %.1f", most / 1e9,
+                  static_cast<double>(usable_memory()) / 1e9);
+    sentences.push_back("--capacity " + std::to_string(options.replay.capacity) + " takes up to " + text);
+  }
   if (threads < options.train.num_threads)
     sentences.push_back("--num-threads " + std::to_string(options.train.num_threads) + ": this machine has " +
                         std::to_string(threads) + " cores, so " + std::to_string(threads) + " are used");
@@ -128,19 +188,18 @@ inline std::vector<std::string> notes(const Options& options, const env::Spec& s
 
 /// A replay that could not be filled is refused at the start rather than ended by the system later; so is a
 /// fleet of environments that has no room.
-inline void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
-  const std::size_t memory = physical_memory() / 10 * 9;
-  const std::size_t record_bytes = env::transition_layout(spec).size();
-  const std::size_t records = memory / (record_bytes + 16);
-  const Role role = options.cluster.role;
-  const bool has_replay = role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
-  if (has_replay && options.replay.capacity > records) {
+template <class Storage>
+void require_memory(const Options& options, const env::Spec& spec, std::size_t environment_bytes) {
+  const std::size_t memory = usable_memory(), item = item_bytes<Storage>(spec).least,
+                    record = env::transition_layout(spec).size();
+  const std::size_t items = memory / (item + kIndexBytes);
+  if (has_replay(options) && options.replay.capacity > items) {
     throw InvalidArgument("--capacity", std::to_string(options.replay.capacity),
-                          "at most " + std::to_string(records) + " records of " +
-                              std::to_string(record_bytes) + " bytes in the memory that there is");
+                          "at most " + std::to_string(items) + " records of " + std::to_string(item) +
+                              " bytes in the memory that there is");
   }
   // The n-step window, four more observations, and about half a kilobyte of everything else.
-  const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record_bytes / 2 + 16);
+  const std::size_t bytes = environment_bytes + 512 + (options.actor.n_step.n + 4) * (record / 2 + 16);
   const std::size_t environments = memory / bytes / options.num_actors;
   if (options.environments_per_actor > environments) {
     throw InvalidArgument("--environments-per-actor", std::to_string(options.environments_per_actor),
@@ -150,11 +209,12 @@ inline void require_memory(const Options& options, const env::Spec& spec, std::s
 }
 
 /// Refuses what can be refused before anything is begun. Returns the network as the environment needs it.
-inline nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
-                         const nn::Network& architecture) {
+template <class Storage>
+nn::Network check(const Options& options, const env::Spec& spec, std::size_t environment_bytes,
+                  const nn::Network& architecture) {
   options.validate();
   spec.validate();
-  require_memory(options, spec, environment_bytes);
+  require_memory<Storage>(options, spec, environment_bytes);
   return architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
 }
 
@@ -203,19 +263,13 @@ void take_sample(const Learner& learner, const Replay& replay, const RateLimiter
   for (const std::uint64_t refused : s.refused) sample.cluster->refused += refused;
 }
 
-template <env::Environment Environment, class Make>
-auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
-  env::VectorEnvironment<Environment> environments(
-      {.count = options.evaluation_episodes, .seed = options.seed, .stream = "evaluation"}, make);
-  return agent::Evaluator(std::move(environments), nn::EigenNetwork(network, options.seed));
-}
-
-using LocalReplay = PrioritizedReplay<DynamicRecord>;
+template <class Storage>
+using LocalReplay = PrioritizedReplay<DynamicRecord, Storage>;
 
 /// `train` with a replay that is here or in shards elsewhere. Into one elsewhere nothing goes by way of this
 /// process: then `sink` is null.
-template <env::Environment Environment, class Replay, class Make>
-RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay>* sink,
+template <class Environment, class Storage, class Replay, class Make>
+RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<LocalReplay<Storage>>* sink,
                      const Options& options, double target, const nn::Network& network, const Make& make,
                      const StopSignal& signal, Clock::time_point start, RunMonitor& monitor) {
   constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
@@ -231,9 +285,9 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
 
   // The actors: each a thread's worth of environments, all on one ladder of exploration rates. In a cluster
   // they are elsewhere, and a server takes their place.
-  using Environments = env::VectorEnvironment<Environment>;
-  using Actor =
-      agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay>, net::ParameterServer>;
+  using Environments = decltype(make_environments<Environment>({}, make));
+  using Actor = agent::Actor<Environments, nn::EigenNetwork, agent::LocalSink<LocalReplay<Storage>>,
+                             net::ParameterServer>;
   std::vector<std::unique_ptr<Actor>> actors;
   const bool is_head = options.cluster.role == Role::learner;
   for (std::size_t i = 0; i < options.num_actors && !is_head; ++i) {
@@ -241,10 +295,10 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     actor_options.seed = options.seed;
     actor_options.first_index = i * options.environments_per_actor;
     actor_options.num_environments = planned_of(options);
-    Environments environments({.count = options.environments_per_actor,
-                               .seed = options.seed,
-                               .first_index = actor_options.first_index},
-                              make);
+    auto environments = make_environments<Environment>({.count = options.environments_per_actor,
+                                                        .seed = options.seed,
+                                                        .first_index = actor_options.first_index},
+                                                       make);
     actors.push_back(std::make_unique<Actor>(std::move(environments), nn::EigenNetwork(network, options.seed),
                                              *sink, parameters, actor_options));
   }
@@ -316,6 +370,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     result.parameters = played_parameters;
     result.mean_return = played.mean();
     result.episodes = played.returns.size();
+    result.human_normalised = evaluator.spec().human_normalised(result.mean_return);
     monitor.evaluated(played, seconds_since(start), learner.steps(), report().environment_steps);
     return result.mean_return >= target;
   };
@@ -327,25 +382,32 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
     next_evaluation = learner.steps() + options.evaluation_interval;
   };
 
-  if (options.deterministic) {
-    while (!is_over()) {
-      for (const auto& actor : actors) {
-        if (!is_over()) actor->step(Deadline::now());
-      }
-      while (!is_over() && learner.steps() < next_evaluation &&
-             learner.step(Deadline::now()) == Outcome::ok) {
+  const auto train = [&] {
+    Playing playing(actors.size());
+    if (options.deterministic) {
+      std::vector<Actor*> players;
+      for (const auto& actor : actors) players.push_back(actor.get());
+      while (!is_over()) {
+        std::erase_if(players, [&](Actor* actor) {
+          return !is_over() && !playing(*actor, [&] { actor->step(Deadline::now()); });
+        });
+        while (!is_over() && learner.steps() < next_evaluation &&
+               learner.step(Deadline::now()) == Outcome::ok) {
+          show();
+        }
+        if (learner.steps() >= next_evaluation) evaluate();
         show();
       }
-      if (learner.steps() >= next_evaluation) evaluate();
-      show();
+      return;
     }
-  } else {
     ThreadGroup threads([&] { limiter.close(); });
     threads.start([&](const std::stop_token& stop) { learner.run(stop); });
     for (const auto& actor : actors) {
-      threads.start([&actor](const std::stop_token& stop) {
-        while (!stop.stop_requested() && actor->step() == Outcome::ok) {
-        }
+      threads.start([&](const std::stop_token& stop) {
+        playing(*actor, [&] {
+          while (!stop.stop_requested() && actor->step() == Outcome::ok) {
+          }
+        });
       });
     }
     while (!is_over() && !threads.stop_requested()) {
@@ -359,6 +421,12 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
                    signal.received() == 0 ? net::Farewell::finished : net::Farewell::stopping);
     threads.request_stop();
     threads.join();
+  };
+  std::string failure;
+  try {
+    train();
+  } catch (const std::exception& error) {
+    failure = error.what();
   }
 
   version = 0;
@@ -370,6 +438,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
   result.environment_steps = last.environment_steps;
   result.learner_steps = last.learner_steps;
   result.signal = signal.received();
+  if (!failure.empty()) throw RunFailed(failure, std::move(result));
   return result;
 }
 
@@ -381,14 +450,19 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, agent::LocalSink<Loca
 /// environment that states no return_to_solve is trained until the time is over, unless `target_return` is
 /// given.
 ///
+/// An actor whose environments raise an error or give what is not finite says so on stderr and ends, and the
+/// others go on. What ends the run, as the error of the last actor or of an evaluation does, is thrown as
+/// RunFailed, which has the result so far.
+///
 /// `make(index)` makes the environments, all of them in the calling thread: those of the actors with their
-/// index in the run, from 0, and those of the evaluation, from 0 as well.
-template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+/// index in the run, from 0, and those of the evaluation, from 0 as well. Where `Environment` is a vector of
+/// environments, it is `make(VectorOptions)`. `Storage` is the replay's: FrameStorage for stacks of frames.
+template <class Environment, class Storage = ArrayStorage, class Make = detail::MakeDefault<Environment>>
 RunResult train(const Options& options, const nn::Network& architecture, const Make& make = {},
                 const StopSignal& signal = StopSignal()) {
   const Clock::time_point start = Clock::now();
-  const env::Spec spec = make(std::uint64_t{0}).spec();
-  const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+  const env::Spec spec = detail::spec_of<Environment>(make);
+  const nn::Network network = detail::check<Storage>(options, spec, sizeof(Environment), architecture);
   const double target = detail::target_of(options, spec);
   const RecordLayout layout = env::transition_layout(spec);
   RateLimiterOptions rate = options.rate;
@@ -398,23 +472,23 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   if (!options.quiet && !monitor.address().empty())
     std::printf("status page at http://%s\n", monitor.address().c_str());
   if (options.cluster.shards.empty()) {
-    detail::LocalReplay replay(options.replay, layout);
+    detail::LocalReplay<Storage> replay(options.replay, layout);
     agent::LocalSink sink(replay, limiter);
-    return detail::train_from<Environment>(replay, limiter, &sink, options, target, network, make, signal,
-                                           start, monitor);
+    return detail::train_from<Environment, Storage>(replay, limiter, &sink, options, target, network, make,
+                                                    signal, start, monitor);
   }
   net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
-  return detail::train_from<Environment>(replay, limiter, nullptr, options, target, network, make, signal,
-                                         start, monitor);
+  return detail::train_from<Environment, Storage>(replay, limiter, nullptr, options, target, network, make,
+                                                  signal, start, monitor);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
 /// all episodes had ended.
-template <env::Environment Environment, class Make = detail::MakeDefault<Environment>>
+template <class Environment, class Make = detail::MakeDefault<Environment>>
 int evaluate(const Options& options, const Make& make = {}) {
   const Clock::time_point start = Clock::now();
   const nn::LoadedNetwork saved = nn::load_network(options.evaluate);
-  const env::Spec spec = make(std::uint64_t{0}).spec();
+  const env::Spec spec = detail::spec_of<Environment>(make);
   spec.validate();
   const nn::Network expected =
       saved.network.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
@@ -427,10 +501,11 @@ int evaluate(const Options& options, const Make& make = {}) {
   const agent::EvaluationResult played =
       evaluator.evaluate(1, [&] { return seconds_since(start) >= options.max_seconds; });
   std::printf(
-      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s seconds=%.1f seed=%llu "
+      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s%s seconds=%.1f seed=%llu "
       "file=%s\n",
       return_text(played.mean()).c_str(), played.returns.size(), return_text(played.deviation()).c_str(),
-      return_text(played.min()).c_str(), return_text(played.max()).c_str(), seconds_since(start),
+      return_text(played.min()).c_str(), return_text(played.max()).c_str(),
+      detail::human_text(spec.human_normalised(played.mean())).c_str(), seconds_since(start),
       static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
   if (played.returns.size() == options.evaluation_episodes) return 0;
   std::fflush(stdout);
@@ -445,56 +520,68 @@ int evaluate(const Options& options, const Make& make = {}) {
 ///
 /// Returns the exit code: 0 solved (or played, or trained for as long as asked where nothing counts as
 /// solved); 1 not solved, or an error while running; 2 a bad option or file, before anything was begun; 128 +
-/// n when signal n ended the run. The network is saved in every case but the errors; a file that was there is
-/// kept under another name.
+/// n when signal n ended the run. Once the training has begun the network is saved in every case; a file that was
+/// there is kept under another name.
 ///
 ///     int main(int argc, char** argv) {
 ///       const auto options = troop::apex::parse_options(argc, argv);
 ///       return troop::apex::run<troop::env::CartPole>(options, troop::nn::dueling_mlp({64, 64}));
 ///     }
-template <class Environment, class Make = detail::MakeDefault<Environment>>
+template <class Environment, class Storage = ArrayStorage, class Make = detail::MakeDefault<Environment>>
 int run(const Options& options, const nn::Network& architecture, const Make& make = {}) {
-  static_assert(env::check_environment<Environment>());
+  if constexpr (!env::VectorizedEnvironment<Environment>)
+    static_assert(env::check_environment<Environment>());
   bool started = false;
   try {
     options.validate();
     if (!options.evaluate.empty()) return evaluate<Environment>(options, make);
-    const env::Spec spec = make(std::uint64_t{0}).spec();
-    const nn::Network network = detail::check(options, spec, sizeof(Environment), architecture);
+    const env::Spec spec = detail::spec_of<Environment>(make);
+    const nn::Network network = detail::check<Storage>(options, spec, sizeof(Environment), architecture);
     const bool trains = options.cluster.role == Role::all || options.cluster.role == Role::learner;
     if (trains && !options.output.empty()) detail::require_writable(options.output);
     const ChosenDevice device = trains ? detail::device_of(options) : ChosenDevice{};
     if (trains && !options.quiet) {
       if (!device.note.empty()) std::printf("note: %s\n", device.note.c_str());
-      for (const std::string& note : detail::notes(options, spec)) std::printf("note: %s\n", note.c_str());
+      for (const std::string& note : detail::notes<Storage>(options, spec))
+        std::printf("note: %s\n", note.c_str());
     }
     started = true;
     const StopSignal signal;  // until the network is saved
     if (options.cluster.role == Role::replay)
-      return serve_shard(options, env::transition_layout(spec), signal);
+      return serve_shard<Storage>(options, env::transition_layout(spec), signal);
     if (options.cluster.role == Role::actor) return act<Environment>(options, network, make, signal);
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);
-    const RunResult result = train<Environment>(options, architecture, make, signal);
-    std::FILE* const out = result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
-    const std::string last_line = to_string(result) + "\n";
-    if (!options.output.empty()) {
-      std::string earlier;
-      try {
-        earlier = keep_earlier_file(options.output);
-        nn::save_network(options.output, network, result.parameters);
-      } catch (const Error&) {
-        std::fputs(last_line.c_str(), out);
-        throw;
+    const auto save = [&](const RunResult& result) {
+      std::FILE* const out =
+          result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
+      const std::string last_line = to_string(result) + "\n";
+      if (!options.output.empty()) {
+        std::string earlier;
+        try {
+          earlier = keep_earlier_file(options.output);
+          nn::save_network(options.output, network, result.parameters);
+        } catch (const Error&) {
+          std::fputs(last_line.c_str(), out);
+          throw;
+        }
+        if (!options.quiet && !earlier.empty())
+          std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
+        if (!options.quiet)
+          std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
+                       result.signal ? "stopped by a signal: " : "", options.output.c_str(),
+                       options.output.c_str());
       }
-      if (!options.quiet && !earlier.empty())
-        std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
-      if (!options.quiet)
-        std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
-                     result.signal ? "stopped by a signal: " : "", options.output.c_str(),
-                     options.output.c_str());
+      std::fputs(last_line.c_str(), out);
+    };
+    RunResult result;
+    try {
+      result = train<Environment, Storage>(options, architecture, make, signal);
+    } catch (const RunFailed& failed) {
+      save(failed.result());
+      throw;
     }
-    std::fputs(last_line.c_str(), out);
+    save(result);
     if (result.solved) return 0;
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;

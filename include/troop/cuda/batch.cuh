@@ -37,17 +37,20 @@ struct StackedRows {
   }
 };
 
-/// Observations as stacks of frames that lie somewhere in `frames`; a frame of index -1 is black, as before
-/// an episode's start.
+/// Observations as stacks of frames, which lie in chunks of 2^shift frames; a frame of index -1 is black, as
+/// before an episode's start.
 struct FrameStacks {
-  const std::uint8_t* frames;   ///< [frames, pixels]
+  const std::uint8_t* const* chunks;  ///< each [2^shift, pixels]
+  unsigned shift;
   const std::int32_t* indices;  ///< [rows, channels]
   Image image;
 
   __device__ float at(std::size_t row, unsigned channel, unsigned pixel) const {
     const std::int32_t frame = indices[row * image.channels + channel];
     if (frame < 0) return 0.0f;
-    return to_float(frames[static_cast<std::size_t>(frame) * image.pixels + pixel]);
+    const auto number = static_cast<unsigned>(frame);
+    const std::size_t place = number & ((1u << shift) - 1);
+    return to_float(chunks[number >> shift][place * image.pixels + pixel]);
   }
 };
 
@@ -56,10 +59,11 @@ struct FrameStacks {
 template <class Source>
 __global__ void assemble(Source source, std::size_t rows, float* out) {
   const unsigned channels = source.image.channels, pixels = source.image.pixels;
-  const std::size_t total = rows * pixels;
-  for (std::size_t i = first_element(); i < total; i += element_step()) {
-    const std::size_t row = i / pixels;
-    const auto pixel = static_cast<unsigned>(i % pixels);
+  const std::size_t total = rows * pixels, step = element_step(), jump = step / pixels;
+  const auto rest = static_cast<unsigned>(step % pixels);
+  std::size_t row = first_element() / pixels;
+  auto pixel = static_cast<unsigned>(first_element() % pixels);
+  for (std::size_t i = first_element(); i < total; i += step) {
     float* const to = out + i * channels;
     unsigned channel = 0;
     if (channels % 4 == 0) {
@@ -73,6 +77,12 @@ __global__ void assemble(Source source, std::size_t rows, float* out) {
       }
     }
     for (; channel < channels; ++channel) to[channel] = source.at(row, channel, pixel);
+    row += jump;
+    pixel += rest;
+    if (pixel >= pixels) {
+      pixel -= pixels;
+      ++row;
+    }
   }
 }
 

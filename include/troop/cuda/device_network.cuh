@@ -25,6 +25,9 @@
 #include <troop/core/memory.hpp>
 #include <troop/core/view.hpp>
 #include <troop/cuda/batch.cuh>
+#include <troop/cuda/device.cuh>
+#include <troop/cuda/device_frames.cuh>
+#include <troop/cuda/frame_memory.hpp>
 #include <troop/cuda/kernel.cuh>
 #include <troop/cuda/layers.cuh>
 #include <troop/cuda/library.cuh>
@@ -40,49 +43,6 @@
 namespace troop::cuda {
 
 namespace detail {
-
-/// A device's properties, checked. Throws Error when there is no device, its driver is too old, or the number
-/// is beyond the last one.
-inline cudaDeviceProp open_device(std::size_t device) {
-  int count = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess || count == 0) {
-    cudaGetLastError();
-    int driver = 0, toolkit = 0;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&toolkit);
-    const auto version = [](int number) {
-      return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
-    };
-    std::string sentence =
-        "no GPU can be used: " + std::string(cudaGetErrorName(code)) + " (" + cudaGetErrorString(code) + ")";
-    if (driver == 0) {
-      sentence += "; there is no NVIDIA driver";
-    } else if (driver / 1000 < toolkit / 1000) {
-      sentence += "; the driver knows CUDA " + version(driver) + ", troop was built with " + version(toolkit);
-    }
-    throw Error(sentence);
-  }
-  require(device < static_cast<std::size_t>(count), "device", device,
-          "a GPU from 0 to " + std::to_string(count - 1));
-  check(cudaSetDevice(static_cast<int>(device)), "cudaSetDevice", "device " + std::to_string(device));
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, static_cast<int>(device)), "cudaGetDeviceProperties");
-  return properties;
-}
-
-/// What `devices()` returns.
-inline std::vector<DeviceInfo> list_all_devices() {
-  open_device(0);
-  int count = 0;
-  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  std::vector<DeviceInfo> devices;
-  for (int i = 0; i < count; ++i) {
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, i), "cudaGetDeviceProperties");
-    devices.push_back({properties.name, properties.major, properties.minor, properties.totalGlobalMem});
-  }
-  return devices;
-}
 
 /// One layer with parameters: a convolution or a linear one.
 struct DeviceLayer {
@@ -249,22 +209,22 @@ class DeviceNetwork final : public detail::Backend {
 
   void begin_step(const nn::TransitionBatch& batch, std::span<const float> weights) override {
     check_batch(batch, weights);
-    if (pending_ == kSlots) throw Error("begin_step: two steps are begun already; call finish_step first");
-    use_device();
-    const DType dtype = batch.observations().dtype();
-    if (!step_ || step_->rows != batch.size() || step_->dtype != dtype) {
-      if (pending_ > 0)
-        throw Error("begin_step: a batch of another size or dtype while a step is not finished");
-      prepare_step(batch.size(), dtype);
-    }
-    Slot& slot = step_->slots[(first_pending_ + pending_) % kSlots];
+    expect("observation elements", batch.observations().columns(), network_.num_inputs());
+    Slot& slot = next_slot({batch.size(), batch.observations().dtype(), nullptr});
     stage(batch, weights, slot.staged.data());
-    copy_to_device(slot.input.data(), slot.staged.data(), slot.staged.bytes(), copies_.get());
-    order(slot.copied, copies_.get(), main_.get());
-    check(cudaGraphLaunch(slot.graph.get(), main_.get()), "cudaGraphLaunch");
-    check(cudaEventRecord(slot.finished.get(), main_.get()), "cudaEventRecord");
-    ++pending_;
-    parameters_are_known_ = false;
+    launch_step(slot);
+  }
+
+  void begin_step(const FrameBatch& batch, std::span<const float> weights) override {
+    check_batch(batch, weights);
+    expect("frames of an observation", batch.channels(), plan_.image.channels);
+    expect("elements of a frame", batch.memory()->frame_bytes(), plan_.image.pixels);
+    expect("device of the frames", batch.memory()->device(), device_.device);
+    const auto frames = std::static_pointer_cast<DeviceFrames>(batch.memory());
+    Slot& slot = next_slot({batch.size(), DType::u8, frames});
+    frames->read(
+        main_.get(), [&](const auto& is_there) { stage(batch, weights, is_there, slot.staged.data()); },
+        [&] { launch_step(slot); });
   }
 
   nn::TrainResult finish_step(std::span<float> priorities) override {
@@ -385,7 +345,7 @@ class DeviceNetwork final : public detail::Backend {
 
   // One of two steps in flight.
   struct Slot {
-    PinnedMemory<std::byte> staged;
+    PinnedMemory<std::byte> staged;  // Columns
     DeviceMemory<std::byte> input;
     DeviceMemory<std::byte> output;  // report, then priorities
     PinnedMemory<std::byte> result;
@@ -407,15 +367,23 @@ class DeviceNetwork final : public detail::Backend {
     std::size_t observations = 0, actions = 0, rewards = 0, discounts = 0, weights = 0, bytes = 0;
   };
 
-  // Everything that a step of one batch size works in.
-  struct Step {
+  // What a step is made for.
+  struct BatchKind {
     std::size_t rows = 0;
     DType dtype = DType::f32;
+    std::shared_ptr<const DeviceFrames> frames;  // where observations are stacks of them
+
+    friend bool operator==(const BatchKind&, const BatchKind&) = default;
+  };
+
+  // Everything that a step of one kind of batch works in.
+  struct Step : BatchKind {
     DeviceMemory<float> assembled;  // [2 rows, inputs]
     Activations online, target;     // of 2 rows: s, then s'; of s'
     std::vector<DeviceMemory<float>> deltas;
-    DeviceMemory<float> dvalue, dadvantage, bias_partial;
-    DeviceMemory<unsigned> bias_counters;
+    DeviceMemory<float> dvalue, dadvantage;
+    std::array<DeviceMemory<float>, 2> bias_partial;  // of each branch
+    std::array<DeviceMemory<unsigned>, 2> bias_counters;
     DeviceMemory<double> loss_sums;
     std::vector<Work> online_works, target_works, backward_works;  // own what the graphs use
     std::array<Slot, kSlots> slots;
@@ -434,9 +402,9 @@ class DeviceNetwork final : public detail::Backend {
     if (value != expected) throw InvalidArgument(what, std::to_string(value), std::to_string(expected));
   }
 
-  void check_batch(const nn::TransitionBatch& batch, std::span<const float> weights) const {
+  template <class Batch>
+  void check_batch(const Batch& batch, std::span<const float> weights) const {
     if (batch.size() == 0) throw InvalidArgument("batch size", "0", "at least one transition");
-    expect("observation elements", batch.observations().columns(), network_.num_inputs());
     if (!weights.empty()) expect("weights", weights.size(), batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const std::int32_t action = batch.action(i);
@@ -444,6 +412,27 @@ class DeviceNetwork final : public detail::Backend {
         throw InvalidArgument("action of transition " + std::to_string(i), std::to_string(action),
                               "from 0 to " + std::to_string(network_.num_actions() - 1));
     }
+  }
+
+  // Of the next step, which is made if there was none of this kind.
+  Slot& next_slot(const BatchKind& kind) {
+    if (pending_ == kSlots) throw Error("begin_step: two steps are begun already; call finish_step first");
+    use_device();
+    if (!step_ || *step_ != kind) {
+      if (pending_ > 0)
+        throw Error("begin_step: a batch of another size or dtype while a step is not finished");
+      prepare_step(kind);
+    }
+    return step_->slots[(first_pending_ + pending_) % kSlots];
+  }
+
+  void launch_step(const Slot& slot) {
+    copy_to_device(slot.input.data(), slot.staged.data(), slot.staged.bytes(), copies_.get());
+    order(slot.copied, copies_.get(), main_.get());
+    check(cudaGraphLaunch(slot.graph.get(), main_.get()), "cudaGraphLaunch");
+    check(cudaEventRecord(slot.finished.get(), main_.get()), "cudaEventRecord");
+    ++pending_;
+    parameters_are_known_ = false;
   }
 
   // Callers may come from any thread.
@@ -511,16 +500,35 @@ class DeviceNetwork final : public detail::Backend {
     const Columns columns(batch.size(), bytes);
     stage(batch.observations(), to + columns.observations);
     stage(batch.next_observations(), to + columns.observations + batch.size() * bytes);
-    auto* const actions = reinterpret_cast<std::int32_t*>(to + columns.actions);
-    auto* const rewards = reinterpret_cast<float*>(to + columns.rewards);
-    auto* const discounts = reinterpret_cast<float*>(to + columns.discounts);
-    auto* const staged_weights = reinterpret_cast<float*>(to + columns.weights);
+    for (std::size_t i = 0; i < batch.size(); ++i) stage_rest(batch, weights, i, columns, to);
+  }
+
+  // The numbers of frames. A transition that is not there any more becomes one of no weight.
+  template <class IsThere>
+  void stage(const FrameBatch& batch, std::span<const float> weights, const IsThere& is_there,
+             std::byte* to) const {
+    const std::size_t channels = batch.channels();
+    const Columns columns(batch.size(), channels * sizeof(std::int32_t));
+    auto* const now = reinterpret_cast<std::int32_t*>(to + columns.observations);
+    auto* const next = now + batch.size() * channels;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      actions[i] = batch.action(i);
-      rewards[i] = batch.reward(i);
-      discounts[i] = batch.discount(i);
-      staged_weights[i] = weights.empty() ? 1.0f : weights[i];
+      stage_rest(batch, weights, i, columns, to);
+      const bool there = is_there(batch.slot(i), batch.version(i));
+      if (!there) reinterpret_cast<float*>(to + columns.weights)[i] = 0.0f;
+      for (std::size_t c = 0; c < channels; ++c) {
+        now[i * channels + c] = there ? static_cast<std::int32_t>(batch.frames(i)[c]) - 1 : -1;
+        next[i * channels + c] = there ? static_cast<std::int32_t>(batch.frames(i)[channels + c]) - 1 : -1;
+      }
     }
+  }
+
+  template <class Batch>
+  static void stage_rest(const Batch& batch, std::span<const float> weights, std::size_t i,
+                         const Columns& columns, std::byte* to) {
+    reinterpret_cast<std::int32_t*>(to + columns.actions)[i] = batch.action(i);
+    reinterpret_cast<float*>(to + columns.rewards)[i] = batch.reward(i);
+    reinterpret_cast<float*>(to + columns.discounts)[i] = batch.discount(i);
+    reinterpret_cast<float*>(to + columns.weights)[i] = weights.empty() ? 1.0f : weights[i];
   }
 
   Activations make_activations(std::size_t rows) const {
@@ -535,18 +543,18 @@ class DeviceNetwork final : public detail::Backend {
     return made;
   }
 
-  Work assembly(const std::byte* input, DType dtype, std::size_t rows, float* out) const {
+  // Of `rows` observations, whatever the kind says.
+  Work assembly(const std::byte* input, const BatchKind& kind, std::size_t rows, float* out) const {
     const Image image = plan_.image;
-    const unsigned grid = blocks(rows * image.pixels);
-    if (dtype == DType::f32)
-      return [=](cudaStream_t stream) {
-        launch("assemble", assemble<StackedRows<float>>, grid, kThreads, stream,
-               StackedRows<float>{reinterpret_cast<const float*>(input), image}, rows, out);
+    const auto from = [&](auto source) -> Work {
+      return [=, grid = blocks(rows * image.pixels)](cudaStream_t stream) {
+        launch("assemble", assemble<decltype(source)>, grid, kThreads, stream, source, rows, out);
       };
-    return [=](cudaStream_t stream) {
-      launch("assemble", assemble<StackedRows<std::uint8_t>>, grid, kThreads, stream,
-             StackedRows<std::uint8_t>{reinterpret_cast<const std::uint8_t*>(input), image}, rows, out);
     };
+    if (kind.frames) return from(kind.frames->stacks(reinterpret_cast<const std::int32_t*>(input), image));
+    if (kind.dtype == DType::f32)
+      return from(StackedRows<float>{reinterpret_cast<const float*>(input), image});
+    return from(StackedRows<std::uint8_t>{reinterpret_cast<const std::uint8_t*>(input), image});
   }
 
   // y = x W^T + b, in rows of `x_stride`.
@@ -658,11 +666,13 @@ class DeviceNetwork final : public detail::Backend {
   }
 
   // The ReLU's mask on dy, in place, and the bias's gradient.
-  Work bias_gradient_work(const detail::DeviceLayer& layer, const float* y, float* dy, const Step& step) {
+  Work bias_gradient_work(const detail::DeviceLayer& layer, const float* y, float* dy, const Step& step,
+                          std::size_t branch) {
     const auto kernel = layer.relu ? bias_gradient<true> : bias_gradient<false>;
     const std::size_t rows = layer.rows(step.rows);
     return [=, columns = static_cast<unsigned>(layer.columns), db = training().gradient.data() + layer.bias,
-            partial = step.bias_partial.data(), counters = step.bias_counters.data()](cudaStream_t stream) {
+            partial = step.bias_partial[branch].data(),
+            counters = step.bias_counters[branch].data()](cudaStream_t stream) {
       launch("bias_gradient", kernel, bias_gradient_grid(rows, columns), bias_gradient_block(), stream, y, dy,
              db, partial, counters, rows, columns);
     };
@@ -684,12 +694,12 @@ class DeviceNetwork final : public detail::Backend {
     const Features f = features(x, width);
     float* const delta = last == 0 ? nullptr : step.deltas[last - 1].data();
     if (plan_.is_dueling) {
-      works.push_back(bias_gradient_work(plan_.value, nullptr, step.dvalue.data(), step));
+      works.push_back(aside(bias_gradient_work(plan_.value, nullptr, step.dvalue.data(), step, 1)));
       works.push_back(aside(weight_gradient(plan_.value, f.value, f.stride, step.dvalue.data(), rows)));
       if (delta != nullptr)
         works.push_back(input_gradient(plan_.value, step.dvalue.data(), delta, width, rows, false));
     }
-    works.push_back(bias_gradient_work(plan_.advantage, nullptr, step.dadvantage.data(), step));
+    works.push_back(aside(bias_gradient_work(plan_.advantage, nullptr, step.dadvantage.data(), step, 1)));
     works.push_back(
         aside(weight_gradient(plan_.advantage, f.advantage, f.stride, step.dadvantage.data(), rows)));
     if (delta != nullptr)
@@ -701,7 +711,7 @@ class DeviceNetwork final : public detail::Backend {
       float* const dy = step.deltas[i].data();
       float* const in = i == 0 ? step.assembled.data() : step.online.body[i - 1].data();
       float* const dx = i == 0 ? nullptr : step.deltas[i - 1].data();
-      works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step));
+      works.push_back(bias_gradient_work(layer, step.online.body[i].data(), dy, step, 0));
       if (layer.conv) {
         float* const filter = training().gradient.data() + layer.weight;
         works.push_back(aside(
@@ -774,7 +784,8 @@ class DeviceNetwork final : public detail::Backend {
     made->assembled = device_memory<float>(rows * network_.num_inputs(), "observations");
     made->activations = make_activations(rows);
     made->result = PinnedMemory<float>(rows * plan_.num_actions, "Q-values");
-    const Work assemble_all = assembly(made->input.data(), dtype, rows, made->assembled.data());
+    const Work assemble_all =
+        assembly(made->input.data(), {rows, dtype, nullptr}, rows, made->assembled.data());
     made->works = forward(online_.data(), made->assembled.data(), rows, made->activations, 0);
     synchronize(main_.get());
     made->graph = capture(main_.get(), [&] {
@@ -786,15 +797,15 @@ class DeviceNetwork final : public detail::Backend {
     evaluation_ = std::move(made);
   }
 
-  void prepare_step(std::size_t rows, DType dtype) {
+  void prepare_step(const BatchKind& kind) {
     Training& t = training();
     step_.reset();
-    const std::size_t inputs = network_.num_inputs(), actions = plan_.num_actions;
+    const std::size_t rows = kind.rows, inputs = network_.num_inputs(), actions = plan_.num_actions;
     checked_bytes("observations", 2 * rows, inputs * sizeof(float));  // the largest of them all
-    const Columns columns(rows, inputs * size_of(dtype));
+    const Columns columns(
+        rows, kind.frames ? plan_.image.channels * sizeof(std::int32_t) : inputs * size_of(kind.dtype));
     auto made = std::make_unique<Step>();
-    made->rows = rows;
-    made->dtype = dtype;
+    static_cast<BatchKind&>(*made) = kind;
     made->assembled = device_memory<float>(2 * rows * inputs, "observations");
     made->online = make_activations(2 * rows);
     made->target = make_activations(rows);
@@ -806,9 +817,11 @@ class DeviceNetwork final : public detail::Backend {
     }
     made->dvalue = device_memory<float>(rows, "gradient of values");
     made->dadvantage = device_memory<float>(rows * actions, "gradient of advantages");
-    made->bias_partial = device_memory<float>(partial, "gradients of biases");
-    made->bias_counters =
-        device_memory<unsigned>((counters + kWarpSize - 1) / kWarpSize, "gradients of biases");
+    for (std::size_t branch = 0; branch < 2; ++branch) {
+      made->bias_partial[branch] = device_memory<float>(partial, "gradients of biases");
+      made->bias_counters[branch] =
+          device_memory<unsigned>((counters + kWarpSize - 1) / kWarpSize, "gradients of biases");
+    }
     made->loss_sums = device_memory<double>(2 * loss_blocks(rows), "loss");
     made->online_works = forward(online_.data(), made->assembled.data(), 2 * rows, made->online, 0);
     made->target_works =
@@ -821,7 +834,7 @@ class DeviceNetwork final : public detail::Backend {
       slot.result = PinnedMemory<std::byte>(slot.output.size(), "priorities");
       slot.copied = make_event();
       slot.finished = make_event();
-      const Work assemble_all = assembly(slot.input.data(), dtype, 2 * rows, made->assembled.data());
+      const Work assemble_all = assembly(slot.input.data(), kind, 2 * rows, made->assembled.data());
       const Work loss_work = loss(*made, slot, columns), update_work = update(*made, slot);
       synchronize(main_.get());
       slot.graph = capture(main_.get(), [&] {

@@ -12,6 +12,7 @@
 
 #include <troop/core/error.hpp>
 #include <troop/core/view.hpp>
+#include <troop/cuda/frame_memory.hpp>
 #include <troop/nn/network.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/transition_batch.hpp>
@@ -50,6 +51,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual void evaluate(const nn::ObservationsView& observations, MatrixView<float> q) = 0;
   virtual void begin_step(const nn::TransitionBatch& batch, std::span<const float> weights) = 0;
+  virtual void begin_step(const FrameBatch& batch, std::span<const float> weights) = 0;
   virtual nn::TrainResult finish_step(std::span<float> priorities) = 0;
   virtual std::size_t pending_steps() const = 0;
   virtual void sync_target() = 0;
@@ -69,16 +71,19 @@ class Backend {
 std::unique_ptr<Backend> make_backend(const nn::Network& network, std::uint64_t seed,
                                       const nn::TrainOptions& options, const DeviceOptions& device);
 std::vector<DeviceInfo> list_devices();
+void try_device(std::size_t device);
 #else
 inline constexpr const char* kWithoutCuda =
     "troop was built without CUDA; configure it with -DTROOP_CUDA=ON where the CUDA toolkit (12.4 or newer) "
-    "and "
-    "cuDNN 9 are installed, and link troop::cuda";
+    "and cuDNN 9 are installed, and link troop::cuda";
 inline std::unique_ptr<Backend> make_backend(const nn::Network&, std::uint64_t, const nn::TrainOptions&,
                                              const DeviceOptions&) {
   throw Error(kWithoutCuda);
 }
 inline std::vector<DeviceInfo> list_devices() {
+  throw Error(kWithoutCuda);
+}
+inline void try_device(std::size_t) {
   throw Error(kWithoutCuda);
 }
 #endif
@@ -98,6 +103,12 @@ inline constexpr bool is_built() noexcept {
 /// driver, a driver older than the toolkit, troop built without CUDA.
 inline std::vector<DeviceInfo> devices() {
   return detail::list_devices();
+}
+
+/// Throws Error, with the reason, unless a Network can compute on this GPU of `devices()`: it may be another
+/// process's alone, or too old for the kernels of this program.
+inline void require_usable(std::size_t device) {
+  detail::try_device(device);
 }
 
 /// A Q-network on a GPU: an nn::QNetwork (see there for the contract) of every kind of layer.
@@ -138,16 +149,22 @@ class Network {
   /// One step of double Q-learning. Waits for its end.
   nn::TrainResult train_step(const nn::TransitionBatch& batch, std::span<const float> weights,
                              std::span<float> priorities) {
-    if (backend_->pending_steps() != 0) throw Error("train_step: finish_step must be called before");
-    if (!priorities.empty() && priorities.size() != batch.size())
-      throw InvalidArgument("priorities", std::to_string(priorities.size()), std::to_string(batch.size()));
-    backend_->begin_step(batch, weights);
-    return backend_->finish_step(priorities);
+    return train(batch, weights, priorities);
+  }
+
+  /// The same for a sample of a DeviceFrameStorage on the same GPU. What a transition's priority is, of one
+  /// that was overwritten after it was sampled, means nothing.
+  nn::TrainResult train_step(const FrameBatch& batch, std::span<const float> weights,
+                             std::span<float> priorities) {
+    return train(batch, weights, priorities);
   }
 
   /// Hands a step to the GPU and returns as soon as the batch is copied. At most two steps may be begun and
   /// not finished, both with the same batch size and dtype.
   void begin_step(const nn::TransitionBatch& batch, std::span<const float> weights) {
+    backend_->begin_step(batch, weights);
+  }
+  void begin_step(const FrameBatch& batch, std::span<const float> weights) {
     backend_->begin_step(batch, weights);
   }
 
@@ -181,6 +198,15 @@ class Network {
   std::uint64_t num_skipped_steps() const { return backend_->num_skipped_steps(); }
 
  private:
+  template <class Batch>
+  nn::TrainResult train(const Batch& batch, std::span<const float> weights, std::span<float> priorities) {
+    if (backend_->pending_steps() != 0) throw Error("train_step: finish_step must be called before");
+    if (!priorities.empty() && priorities.size() != batch.size())
+      throw InvalidArgument("priorities", std::to_string(priorities.size()), std::to_string(batch.size()));
+    backend_->begin_step(batch, weights);
+    return backend_->finish_step(priorities);
+  }
+
   nn::Network network_;
   nn::TrainOptions options_;
   std::unique_ptr<detail::Backend> backend_;

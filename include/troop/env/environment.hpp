@@ -33,6 +33,14 @@ struct Spec {
   /// and an evaluation lasts until every episode has ended by itself.
   std::uint64_t max_episode_steps = 0;
   double return_to_solve = std::numeric_limits<double>::quiet_NaN();  ///< mean return; NaN: not defined
+  /// Mean returns of a random policy and of a person, for human-normalised scores; NaN: not known.
+  double random_return = std::numeric_limits<double>::quiet_NaN();
+  double human_return = std::numeric_limits<double>::quiet_NaN();
+
+  /// 0 for a random policy, 1 for a person, NaN where these are not known (van Hasselt et al. 2016).
+  double human_normalised(double mean_return) const noexcept {
+    return (mean_return - random_return) / (human_return - random_return);
+  }
 
   /// Elements of one observation: the product of its shape.
   std::size_t observation_size() const noexcept {

@@ -21,6 +21,7 @@
 #include <troop/core/view.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/env/vector_environment.hpp>
+#include <troop/gymnasium/atari_scores.hpp>
 
 namespace troop::env {
 
@@ -205,6 +206,10 @@ class AtariVector {
         .observation_shape = {options_.stack, options_.height, options_.width},
         .num_actions = made.attr("single_action_space").attr("n").cast<std::int32_t>(),
         .max_episode_steps = (options_.max_episode_frames + options_.frame_skip - 1) / options_.frame_skip};
+    if (const AtariScore* const score = find_atari_score(options_.game); score != nullptr) {
+      spec_.random_return = score->random;
+      spec_.human_return = score->human;
+    }
     if (!options_.grey) spec_.observation_shape.push_back(3);
     columns_ = spec_.observation_size();
     py::object actions = py::module_::import("numpy").attr("zeros")(count_, "int32");

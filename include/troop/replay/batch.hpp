@@ -50,13 +50,22 @@ class BatchItems {
  protected:
   template <class Replay>
   void prepare(const Replay& replay, std::size_t count) {
-    if (array_ == nullptr || array_->layout() != replay.layout())
-      array_ = std::make_unique<RecordArray>(replay.layout());
+    if (array_ == nullptr || array_->layout() != layout_of(replay))
+      array_ = std::make_unique<RecordArray>(layout_of(replay));
     array_->resize(count);
   }
   Element* items() noexcept { return array_->data(); }
 
  private:
+  template <class Replay>
+  static const RecordLayout& layout_of(const Replay& replay) {
+    if constexpr (requires { replay.sample_layout(); }) {
+      return replay.sample_layout();
+    } else {
+      return replay.layout();
+    }
+  }
+
   std::unique_ptr<RecordArray> array_;
 };
 

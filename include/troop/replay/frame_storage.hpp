@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -40,6 +41,16 @@ namespace troop {
 /// Stands in the place of a codec for frames that are kept as they are.
 struct RawFrames {
   static constexpr std::string_view name = "raw";
+};
+
+/// Stands in the place of a codec for frames that lie elsewhere, such as in a GPU's memory: made by
+/// `H(frame_bytes, most_frames, options)`; `put(number, frame)` keeps a copy of a frame under a number from 0,
+/// `get(number, frame)` copies it back. Calls for different numbers may come from several threads at once.
+template <class H>
+concept FrameHome = std::constructible_from<H, std::size_t, std::size_t, const typename H::Options&> &&
+    requires(const H& home, std::size_t number, const std::byte* from, std::byte* to) {
+  home.put(number, from);
+  home.get(number, to);
 };
 
 struct FrameOptions {
@@ -104,12 +115,20 @@ struct FrameStatistics {
 template <class Codec, class Hash>
 class FrameStorage {
   static constexpr bool kRaw = std::is_same_v<Codec, RawFrames>;
+  static constexpr bool kElsewhere = FrameHome<Codec>;
+  static constexpr bool kPacked = !kRaw && !kElsewhere;
   static_assert(
-      kRaw || troop::Codec<Codec>,
+      !kPacked || troop::Codec<Codec>,
       "Codec must be RawFrames or have name, bound, compress and a noexcept decompress (troop::Codec)");
 
+  template <class>
+  struct OptionsOf : std::type_identity<FrameOptions> {};
+  template <FrameHome Home>
+  struct OptionsOf<Home> : std::type_identity<typename Home::Options> {};
+  struct Here {};
+
  public:
-  using Options = FrameOptions;
+  using Options = typename OptionsOf<Codec>::type;
 
   /// Throws InvalidArgument for a capacity of 0 or an absurd one and for options that do not go with
   /// `layout`, Error when the addresses are not to be had.
@@ -122,13 +141,14 @@ class FrameStorage {
         hash_(split_.frame_bytes(), random_seed()),
         slots_(Block::reserve(checked_bytes("capacity", capacity, slot_bytes_))),
         frames_(Block::reserve(checked_bytes("capacity", capacity, split_.frames().size() * kept_bytes()))),
-        index_(std::make_unique<Index>(most_frames())) {}
+        index_(std::make_unique<Index>(most_frames())),
+        home_(make_home(options)) {}
 
   /// Movable while no other thread uses it.
   FrameStorage(FrameStorage&&) noexcept = default;
   FrameStorage& operator=(FrameStorage&&) = delete;
   ~FrameStorage() {
-    if constexpr (!kRaw) {
+    if constexpr (kPacked) {
       if (index_ == nullptr) return;  // moved from
       for (std::size_t i = 0; i < index_->table.taken(); ++i) std::free(frames_.as<Packed*>()[i]);
     }
@@ -158,7 +178,13 @@ class FrameStorage {
   void prefetch(std::size_t slot) const noexcept { __builtin_prefetch(slot_data(slot)); }
 
   /// What the bytes of `save` are: "frames lz4".
-  static std::string format() { return "frames " + std::string(Codec::name); }
+  static std::string format() {
+    if constexpr (kElsewhere) {
+      return FrameStorage<RawFrames>::format();
+    } else {
+      return "frames " + std::string(Codec::name);
+    }
+  }
 
   /// Appends the items of `slots` to `out`, which `load` of a storage of the same layout and fields takes
   /// back: each frame once, as it is kept. The same items give the same bytes, and so do those that were
@@ -184,14 +210,14 @@ class FrameStorage {
             !numbers.emplace(id, static_cast<std::uint32_t>(order.size() + 1)).second)
           continue;
         order.push_back(id);
-        bytes += kept(id).size();
+        bytes += kept_size(id);
       }
     }
     out.reserve(out.size() + kHeadBytes + order.size() * 4 + bytes + slots.size() * item_bytes());
     ByteWriter writer(out);
     writer.number(split_.fingerprint());
     writer.number(static_cast<std::uint32_t>(order.size()));
-    for (const Id id : order) writer.number(static_cast<std::uint32_t>(kept(id).size()));
+    for (const Id id : order) writer.number(static_cast<std::uint32_t>(kept_size(id)));
     for (const Id id : order) writer.bytes(kept(id));
     for (const std::size_t slot : slots) {
       for (const Id id : ids(slot))
@@ -253,14 +279,23 @@ class FrameStorage {
     }
   }
 
+  /// The numbers of a slot's frames, from 1, in the order of their places in a record; 0: a frame of zeros.
+  std::span<const std::uint32_t> frames(std::size_t slot) const noexcept { return ids(slot); }
+  /// All other bytes of its record, packed.
+  std::span<const std::byte> rest_of(std::size_t slot) const noexcept {
+    return {rest(slot), split_.rest_bytes()};
+  }
+  /// Where the frames are, if elsewhere.
+  const Codec& home() const noexcept requires(kElsewhere) { return home_; }
+
   FrameStatistics statistics() const {
     const std::lock_guard lock(index_->mutex);
     FrameStatistics result;
     result.frames = index_->table.frames();
     result.uses = index_->table.uses();
-    result.frame_bytes = kRaw ? index_->table.frames() * split_.frame_bytes() : index_->packed_bytes;
+    result.frame_bytes = kPacked ? index_->packed_bytes : index_->table.frames() * split_.frame_bytes();
     result.table_bytes = index_->table.bytes() + index_->slots_written.load() * slot_bytes_ +
-                         (kRaw ? 0 : index_->table.taken() * kept_bytes());
+                         (kPacked ? index_->table.taken() * kept_bytes() : 0);
     return result;
   }
 
@@ -303,7 +338,7 @@ class FrameStorage {
     std::vector<Wanted> wanted;
     std::vector<std::size_t> which;  // of `wanted`, for each frame of a record
     std::vector<Packed*> gone;
-    std::vector<std::byte> packed;
+    std::vector<std::byte> packed;  // or a frame from elsewhere
   };
   static Scratch& scratch() { return detail::of_this_thread<Scratch>(); }
 
@@ -325,6 +360,14 @@ class FrameStorage {
     return static_cast<std::uint64_t>(device()) << 32 | device();
   }
 
+  auto make_home(const Options& options) const {
+    if constexpr (kElsewhere) {
+      return Codec(split_.frame_bytes(), most_frames(), options);
+    } else {
+      return Here{};
+    }
+  }
+
   std::size_t checked_capacity(std::size_t capacity) const {
     require(capacity >= 1, "capacity", capacity, "a positive integer");
     const std::size_t most = (std::numeric_limits<Id>::max() - 1) / split_.frames().size();
@@ -333,7 +376,10 @@ class FrameStorage {
                 " frames");
     return capacity;
   }
-  std::size_t kept_bytes() const noexcept { return kRaw ? split_.frame_bytes() : sizeof(Packed*); }
+  /// What a frame takes in `frames_`.
+  std::size_t kept_bytes() const noexcept {
+    return kRaw ? split_.frame_bytes() : (kElsewhere ? std::size_t{1} : sizeof(Packed*));
+  }
   std::size_t most_frames() const noexcept { return capacity_ * split_.frames().size(); }
   std::size_t item_bytes() const noexcept { return split_.frames().size() * 4 + split_.rest_bytes(); }
 
@@ -351,12 +397,25 @@ class FrameStorage {
   }
   Packed*& packed(Id id) const noexcept { return frames_.as<Packed*>()[id - std::size_t{1}]; }
 
-  /// The bytes of a frame as they are kept.
-  std::span<const std::byte> kept(Id id) const noexcept {
+  /// The bytes of a frame as they are kept; from elsewhere, valid until the next call.
+  std::span<const std::byte> kept(Id id) const noexcept(!kElsewhere) {
     if constexpr (kRaw) {
       return {raw(id), split_.frame_bytes()};
+    } else if constexpr (kElsewhere) {
+      auto& frame = scratch().packed;
+      frame.resize(split_.frame_bytes());
+      home_.get(id - std::size_t{1}, frame.data());
+      return frame;
     } else {
       return {packed(id)->data(), packed(id)->bytes};
+    }
+  }
+
+  std::size_t kept_size(Id id) const noexcept {
+    if constexpr (kPacked) {
+      return packed(id)->bytes;
+    } else {
+      return split_.frame_bytes();
     }
   }
 
@@ -459,7 +518,7 @@ class FrameStorage {
   /// Takes uses back, under the lock. Returns what has to be freed, or null.
   Packed* drop(Id id, std::uint32_t uses) noexcept {
     if (id == detail::kNoFrame || !index_->table.drop(id, uses)) return nullptr;
-    if constexpr (kRaw) {
+    if constexpr (!kPacked) {
       return nullptr;
     } else {
       Packed* const frame = std::exchange(packed(id), nullptr);
@@ -477,6 +536,9 @@ class FrameStorage {
   std::size_t keep(const Wanted& frame) {
     if constexpr (kRaw) {
       std::memcpy(raw(frame.id), frame.frame, split_.frame_bytes());
+      return 0;
+    } else if constexpr (kElsewhere) {
+      home_.put(frame.id - std::size_t{1}, frame.frame);
       return 0;
     } else {
       auto from = frame.packed;
@@ -499,7 +561,7 @@ class FrameStorage {
   }
 
   [[nodiscard]] bool unpack(std::span<const std::byte> kept, std::byte* frame) const noexcept {
-    if constexpr (!kRaw) {
+    if constexpr (kPacked) {
       if (kept.size() < split_.frame_bytes()) return Codec::decompress(kept, {frame, split_.frame_bytes()});
     }
     std::memcpy(frame, kept.data(), split_.frame_bytes());
@@ -526,9 +588,11 @@ class FrameStorage {
 
   /// Hints that the frames of `slot` are about to be read.
   void prefetch_frames(std::size_t slot) const noexcept {
-    for (const Id id : ids(slot)) {
-      if (id != detail::kNoFrame)
-        __builtin_prefetch(kRaw ? raw(id) : reinterpret_cast<std::byte*>(packed(id)));
+    if constexpr (!kElsewhere) {
+      for (const Id id : ids(slot)) {
+        if (id != detail::kNoFrame)
+          __builtin_prefetch(kRaw ? raw(id) : reinterpret_cast<std::byte*>(packed(id)));
+      }
     }
   }
 
@@ -563,7 +627,7 @@ class FrameStorage {
     encoding.frames.reserve(frames);
     for (std::size_t i = 0; i < frames; ++i) {
       const std::size_t size = get32(sizes + i * 4);
-      if (size < (kRaw ? split_.frame_bytes() : 1) || size > std::min(split_.frame_bytes(), bytes.size()))
+      if (size < (kPacked ? 1 : split_.frame_bytes()) || size > std::min(split_.frame_bytes(), bytes.size()))
         refuse("frame " + std::to_string(i + 1) + " has an impossible size, " + std::to_string(size));
       encoding.frames.push_back(bytes.first(size));
       bytes = bytes.subspan(size);
@@ -600,6 +664,7 @@ class FrameStorage {
   Block frames_;
 
   std::unique_ptr<Index> index_;
+  [[no_unique_address]] std::conditional_t<kElsewhere, Codec, Here> home_;
 };
 
 }  // namespace troop

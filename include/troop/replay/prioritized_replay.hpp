@@ -118,6 +118,15 @@ class PrioritizedReplay {
 
   const ReplayOptions& options() const noexcept { return options_; }
   const RecordLayout& layout() const noexcept requires(kFlat) { return storage_.layout(); }
+  /// Of what is sampled: as a rule the same. See ReplayStorage.
+  const RecordLayout& sample_layout() const noexcept requires(kFlat) {
+    if constexpr (requires { storage_.sample_layout(); }) {
+      static_assert(kDynamic, "a Storage with a sample_layout needs DynamicRecord as Record");
+      return storage_.sample_layout();
+    } else {
+      return storage_.layout();
+    }
+  }
   std::size_t capacity() const noexcept { return options_.capacity; }
   const Storage& storage() const noexcept { return storage_; }
 
@@ -635,7 +644,7 @@ class PrioritizedReplay {
       std::erase_if(pending, [&](std::size_t i) {
         const std::shared_lock lock(large_records_.stripe(slots[i]));
         if (large_records_.written(slots[i]) != target.keys[i] + 1) return false;
-        storage_.gather(slots.subspan(i, 1), target.records + i * storage_.layout().size());
+        storage_.gather(slots.subspan(i, 1), target.records + i * sample_layout().size());
         return true;
       });
       if (pending.empty()) return;

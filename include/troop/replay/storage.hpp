@@ -24,6 +24,9 @@ namespace troop {
 ///   bytes)` throws Error unless the bytes are one of `count` items, `load(slots, bytes)` writes them into
 ///   slots; `S::format()` names the encoding. Of a slot that was never written a record of zeros is saved.
 ///
+/// A storage that keeps a part of its records where only the learner needs it, such as in a GPU's memory, also
+/// has `sample_layout()`: the layout in which `gather` writes records.
+///
 /// Calls for different slots may come from several threads at once; the replay sees to it that no slot is
 /// written while it is read or written.
 template <class S>

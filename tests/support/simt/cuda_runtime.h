@@ -42,6 +42,7 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureUnjoined = 904
@@ -57,6 +58,8 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount;
 };
 
+struct cudaFuncAttributes {};
+
 struct simtStream;
 
 namespace simt {
@@ -67,6 +70,8 @@ inline Schedule schedule = Schedule::early;
 /// How many devices there are, and how large.
 inline int num_devices = 1;
 inline std::size_t device_bytes = std::size_t{1} << 30;
+/// The newest CUDA that the driver knows; the toolkit is 13.0. 0: there is no driver.
+inline int driver_version = 13000;
 
 namespace detail {
 
@@ -253,6 +258,8 @@ inline const char* cudaGetErrorName(cudaError_t code) {
       return "cudaErrorInsufficientDriver";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
     case cudaErrorIllegalAddress:
@@ -273,11 +280,13 @@ inline cudaError_t cudaGetLastError() {
 
 inline cudaError_t cudaGetDeviceCount(int* count) {
   const std::lock_guard lock(simt::detail::runtime().mutex);
-  if (const cudaError_t code = simt::detail::begin("cudaGetDeviceCount"); code != cudaSuccess) return code;
+  if (simt::driver_version < 13000) return cudaErrorInsufficientDriver;
   *count = simt::num_devices;
   return simt::num_devices == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {
+  const std::lock_guard lock(simt::detail::runtime().mutex);
+  if (const cudaError_t code = simt::detail::begin("cudaSetDevice"); code != cudaSuccess) return code;
   return device >= 0 && device < simt::num_devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -290,11 +299,17 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int devic
   return cudaSuccess;
 }
 inline cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = simt::driver_version;
   return cudaSuccess;
 }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
-  return cudaDriverGetVersion(version);
+  *version = 13000;
+  return cudaSuccess;
+}
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel*) {
+  const std::lock_guard lock(simt::detail::runtime().mutex);
+  return simt::detail::begin("cudaFuncGetAttributes");
 }
 inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(simt::detail::runtime().mutex);

@@ -200,14 +200,21 @@ auto with_python(F&& f) {
   }
 }
 
-/// Imports `module`; a package that is not there is an Error that says how to install it. With the lock held.
+/// Imports `module`; a package that is not there is an Error that says how to install it. What lacks a part of
+/// Python itself is told apart: its interpreter and the library in this program do not belong together (of 3.9
+/// nothing says which modules are Python's). With the lock held.
 inline pybind11::module_ import_package(const char* module, const char* package) {
   namespace py = pybind11;
   try {
     return py::module_::import(module);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_ModuleNotFoundError)) throw;
-    const std::string executable = py::str(py::module_::import("sys").attr("executable"));
+    const py::module_ sys = py::module_::import("sys");
+    const std::string executable = py::str(sys.attr("executable"));
+    if (py::hasattr(sys, "stdlib_module_names") &&
+        sys.attr("stdlib_module_names").contains(error.value().attr("name")))
+      throw Error(message_of(error) + "; " + executable +
+                  " is of another build of Python than the one that this program is linked with");
     const std::string python = executable.empty() ? "python" + linked_python() : executable;
     throw Error(message_of(error) + "; install it: " + python + " -m pip install " + package +
                 " (or name a Python " + linked_python() + " that has it in TROOP_PYTHON)");
