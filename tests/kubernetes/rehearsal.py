@@ -200,7 +200,8 @@ class Pod:
 
 class Cluster:
     def __init__(self, program, target, folder, logs, replicas=None):
-        self.program, self.folder, self.logs, self.overrides = program, folder, logs, {}
+        self.program, self.folder, self.logs = program, folder, logs
+        self.overrides = {"TROOP_DEVICE": "cpu"}  # whatever the head's node has
         self.documents = manifests.render(manifests.renderer(), target) + manifests.secrets()
         self.head_workload = manifests.find(self.documents, "StatefulSet/head")
         self.actor_workload = manifests.find(self.documents, "Deployment/actor")
