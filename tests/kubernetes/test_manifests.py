@@ -305,7 +305,7 @@ class Metrics(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
-    """The head's own command, with something wrong: one line says what, and the exit code 2 that waiting does not help."""
+    """The head's own command, with something wrong: one line says what, and the exit code whether waiting may help."""
 
     def run_head(self, target="overlays/local", recipe=lambda text: text, token="0123456789abcdef", code=2):
         documents = manifests.render(RENDERER, target)
@@ -334,8 +334,8 @@ class Refusals(unittest.TestCase):
         self.assertIn("did you mean --batch-size?", self.run_head(recipe=lambda text: text + "btach-size = 3\n"))
 
     def test_no_token_and_a_short_one(self):
-        self.assertIn("/etc/troop-token/token", self.run_head(token=None, code=1))  # it may come
-        self.assertIn("16 to 4096 bytes", self.run_head(token="short"))
+        self.assertIn("/etc/troop-token/token", self.run_head(token=None, code=1))  # the Secret may be made yet
+        self.assertIn("16 to 4096 bytes", self.run_head(token="short", code=1))
 
     def test_no_gpu(self):
         self.assertIn("cuda", self.run_head(target="overlays/local+gpu+tls"))
