@@ -153,6 +153,7 @@ class Play:
                 volume["hostPath"] = {"path": self.write_secret(volume.pop("secret"), pod["securityContext"]["fsGroup"])}
         # The probes are tried in their own way, below; who is evicted first and what is spread over zones means nothing here.
         for container in pod["containers"]:
+            container.pop("ports", None)  # podman would open them on this machine
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 container.pop(probe, None)
             container["securityContext"].update({k: pod["securityContext"][k] for k in ("runAsUser", "runAsGroup")})
@@ -167,8 +168,9 @@ class Play:
         return f"{name}-troop"
 
     def start(self, container):
-        """The next life of a pod that has ended, with another address."""
+        """The next life of a pod whose program has ended, with another address."""
         pod = container.removesuffix("-troop")
+        run("podman", "pod", "stop", "-t", "5", pod)  # those beside it
         begin = time.monotonic()
         while run("podman", "pod", "inspect", "--format", "{{.State}}", pod) != "Exited":
             assert time.monotonic() - begin < PATIENCE, f"pod {pod} does not end"
@@ -226,12 +228,28 @@ def end(container, signal_name, code):
     return time.monotonic() - begin
 
 
+def wait_for_tensorboard(container):
+    """Waits until it shows scalars of the learner."""
+    script = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:6006/data/plugin/scalars/tags').read().decode())"
+    begin = time.monotonic()
+    while True:
+        done = subprocess.run(["podman", "exec", container, "/opt/tensorboard/bin/python", "-c", script],
+                              capture_output=True, text=True)
+        if "learner/" in done.stdout:
+            return
+        assert time.monotonic() - begin < PATIENCE, done.stdout + done.stderr + logs(container)
+        time.sleep(1)
+
+
 def drill(play):
     head, (actor, *_) = play.head, play.actors
     for container in play.actors:
         wait_for(container, "leased environments")
     wait_for(head, LEARNS)
     print("transitions flow, and the head learns", flush=True)
+    wait_for_tensorboard(play.head.replace("troop", "tensorboard"))
+    shown = run("podman", "exec", head, "troop", "status", "127.0.0.1:8080", "--token-file", "/etc/troop-token/token")
+    print("TensorBoard shows the run; troop status says:\n  " + shown.replace("\n", "\n  "), flush=True)
     check_restricted(head, manifests.find(play.documents, "StatefulSet/head"))
     check_restricted(actor, manifests.find(play.documents, "Deployment/actor"))
     print("head and actors have their user, no privileges, and a root that they cannot write to", flush=True)
