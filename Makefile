@@ -14,7 +14,8 @@ build = @cmake --build --preset $(PRESET)
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
 sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
-.PHONY: help build run run-catch run-atari test test-cuda fuzz chaos atari-deps bench bench-report docs format format-check install clean
+.PHONY: help build run run-catch run-atari test test-cuda fuzz chaos rehearsal cluster-lab atari-deps bench bench-report docs \
+        format format-check install clean
 
 help:
 	@echo 'make build           compile the examples'
@@ -23,6 +24,8 @@ help:
 	@echo 'make run-atari       and for Atari: ARGS="--game breakout"'
 	@echo 'make test            compile everything, run all tests'
 	@echo '                     PRESET=debug|asan|tsan|coverage chooses another kind of build for all of these'
+	@echo 'make rehearsal       the manifests of Kubernetes in network namespaces, as root: MINUTES=8 ARGS="--seed 1"'
+	@echo 'make cluster-lab     the same in podman and on a real control plane, which are made first: as root, on Debian 12'
 	@echo 'make fuzz            fuzz what comes from outside, briefly; longer: MINUTES=10 for each target; needs Clang'
 	@echo 'make chaos           a cluster under faults: MINUTES=10 SEED=7; needs root, for network namespaces'
 	@echo 'make atari-deps      make build/python, a Python with Gymnasium and the Atari games'
@@ -67,6 +70,19 @@ test-cuda:
 	@if [ -z "$(nvcc)" ]; then :; \
 	elif cmake --preset cuda --log-level=WARNING >/dev/null; then cmake --build --preset cuda && ctest --preset cuda; \
 	else echo 'The CUDA learner is not compiled.'; fi
+
+rehearsal: MINUTES = 8
+rehearsal:
+	$(bootstrap) test
+	$(configure)
+	$(build) --target cart_pole
+	@python3 tests/kubernetes/rehearsal.py build/$(PRESET)/examples/cart_pole --target overlays/gke-shards --minutes $(MINUTES) $(ARGS)
+
+cluster-lab:
+	$(bootstrap) lab
+	@python3 tests/kubernetes/containers.py
+	@tests/kubernetes/control_plane.sh build
+	@python3 tests/kubernetes/cluster_lab.py
 
 fuzz: PRESET = fuzz
 fuzz:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bootstrap.sh run|test|fuzz|atari|bench|docs|format: makes sure that what this verb needs is there. On Debian and its
+# bootstrap.sh run|test|fuzz|atari|lab|bench|docs|format: makes sure that what this verb needs is there. On Debian and its
 # kin a missing package is installed; elsewhere, or without the right to do so, the script says what to install.
 # TROOP_NO_BOOTSTRAP=1 skips all of it.
 set -eu
@@ -11,16 +11,18 @@ codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
 monitor='prometheus-cpp-dev libprotobuf-dev'
 gymnasium='pybind11-dev python3-dev python3-venv'
-optional="iproute2 $gymnasium"  # without them the tests that need them say that they were not tried
+# Without these the tests that need them say that they were not tried.
+optional="iproute2 python3-yaml yamllint rclone $gymnasium"
 case "${1:-}" in
   run)    packages="$compiler $libraries $codecs $network $monitor" ;;
   test)   packages="$compiler $libraries $codecs $network $monitor doctest-dev libbenchmark-dev python3 openssl $optional" ;;
   fuzz)   packages="$compiler $libraries $codecs $network $monitor clang libclang-rt-14-dev" ;;
   atari)  packages="$compiler $libraries $codecs $network $monitor $gymnasium" ;;
+  lab)    packages="python3 python3-yaml openssl curl podman buildah runc netavark aardvark-dns dnsmasq-base catatonit debootstrap jq" ;;
   bench)  packages="$compiler $libraries $codecs $network $monitor libbenchmark-dev python3" ;;
   docs)   packages="$compiler doxygen" ;;
   format) packages='clang-format' ;;
-  *)      echo "usage: $0 run|test|fuzz|atari|bench|docs|format" >&2; exit 2 ;;
+  *)      echo "usage: $0 run|test|fuzz|atari|lab|bench|docs|format" >&2; exit 2 ;;
 esac
 
 # A tool counts when it can be called, whoever installed it.
@@ -29,6 +31,7 @@ has_command() {
     ninja-build) command -v ninja ;;
     clang) command -v clang++ ;;
     iproute2) command -v ip ;;
+    python3-yaml) python3 -c 'import yaml' ;;
     *-dev) return 1 ;;
     *) command -v "$1" ;;
   esac >/dev/null 2>&1

@@ -216,8 +216,11 @@ TEST_CASE("actors whose environments fail end one by one, and what they have pla
     troop::apex::act<FailingCartPole>(options, kBound, make, signal);
     FAIL("the actors went on");
   } catch (const troop::Error& error) {
-    CHECK(std::string(error.what()).starts_with("CartPole-v1, environment 2, step "));
-    CHECK(std::string(error.what()).ends_with(": the cart left the rails"));
+    const std::string sentence = error.what();  // of whichever was last
+    const bool is_of_one = sentence.starts_with("CartPole-v1, environment 2, step ") ||
+                           sentence.starts_with("CartPole-v1, environment 5, step ");
+    CHECK_MESSAGE(is_of_one, sentence);
+    CHECK(sentence.ends_with(": the cart left the rails"));
   }
   CHECK(items <= 600 * 4);
   CHECK(items >= 600 * 4 - 2 * 4 * (options.actor.n_step.n - 1));  // all but the n-step windows

@@ -181,7 +181,8 @@ TEST_CASE("on a terminal further lines are cut to its width, and all are written
   for (int i = 0; i < 20; ++i) bars += "\u2588";
   Progress progress(false, terminal.stream);
   progress.print(report(), "one\ntwo\n" + bars + "\n");  // two rows are left of four lines
-  std::string expected = "\r" + bars.substr(0, 30) + "\033[K\r\n  2.0s  15\033[K\033[J";
+  std::string expected = "\r";
+  expected.append(bars, 0, 30).append("\033[K\r\n  2.0s  15\033[K\033[J");
   CHECK(terminal.read(expected.size()) == expected);
   progress.print(report(), "one\n");
   expected = "\r\033[1Aone\033[K\r\n  2.0s  0 \033[K\033[J";

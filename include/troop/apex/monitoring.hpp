@@ -101,10 +101,7 @@ class RunMonitor {
   /// Throws CannotBegin, naming the option, where it cannot listen or write.
   RunMonitor(const Options& options, const net::Token& token, const monitor::RunFacts& facts)
       : has_readers_(!options.monitor.http.empty() || !options.monitor.tensorboard.empty()),
-        actors_({.forget_after = std::max<Clock::duration>(
-                     std::chrono::seconds(10),
-                     std::chrono::duration_cast<Clock::duration>(
-                         std::chrono::duration<double>(options.cluster.lease_seconds)))}),
+        actors_(table_options(options.cluster.lease_seconds)),
         status_(facts, metrics_, actors_) {
     metrics_.collect([] { return metrics().families(); });
     if (!options.monitor.tensorboard.empty()) {
@@ -208,6 +205,14 @@ class RunMonitor {
  private:
   static constexpr double kSampleSeconds = 0.5, kStatusSeconds = 1.0, kActorsSeconds = 3.0,
                           kHistogramSeconds = 10.0, kEventSeconds = 5.0;
+
+  /// A report waits behind a batch that the rate limiter holds back, so silence is judged by the lease's time.
+  static monitor::ActorTableOptions table_options(double lease_seconds) {
+    const auto lease =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(lease_seconds));
+    return {.lost_after = std::max<Clock::duration>(std::chrono::seconds(5), lease / 2),
+            .forget_after = std::max<Clock::duration>(std::chrono::seconds(10), lease)};
+  }
 
   template <class Actors>
   static std::uint64_t first_of(const Actors& actors, std::size_t i) {
