@@ -3,6 +3,7 @@
 /// Q-network.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -66,11 +67,12 @@ class GoldenNetwork {
 
   static std::vector<float> narrow(const Numbers& values) { return {values.begin(), values.end()}; }
 
+  /// Relative to the expected number where that is larger than 1.
   static double largest_difference(std::span<const float> a, const Numbers& b) {
     REQUIRE(a.size() == b.size());
     double worst = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
-      const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+      const double difference = std::abs(static_cast<double>(a[i]) - b[i]) / std::max(1.0, std::abs(b[i]));
       worst = difference <= worst ? worst : difference;  // a NaN counts as the worst
     }
     return worst;

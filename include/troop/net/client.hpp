@@ -278,8 +278,9 @@ class Client {
   Outcome await_parameters(std::uint64_t version, Deadline deadline = Deadline::never(),
                            const std::stop_token& stop = {}) {
     std::unique_lock lock(mutex_);
-    want_parameters();
-    return wait(lock, deadline, stop, [&] { return parameters_ && version_ > version; });
+    const auto has_newer = [&] { return parameters_ && version_ > version; };
+    if (!has_newer()) want_parameters();
+    return wait(lock, deadline, stop, has_newer);
   }
 
   /// Waits until the server has given `count` environments of this process their places; none when the
