@@ -52,7 +52,7 @@ troop::apex::Options on_gpu() {
   options.evaluation_interval = 50;
   options.evaluation_episodes = 5;
   options.target_return = 40.0;  // what chance earns is 22
-  options.max_seconds = 120.0;
+  options.max_seconds = 600.0;
   return options;
 }
 
