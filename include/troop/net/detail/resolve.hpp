@@ -118,7 +118,8 @@ class Resolver {
   Clock::duration patience_;
   bool is_cancelled_ = false;
   std::shared_ptr<Question> question_;
-  std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);  // look-ups, also forgotten
+  // Look-ups, also those that nobody waits for.
+  std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace troop::net::detail
