@@ -28,6 +28,7 @@ PACKAGES = {"podman": "podman", "buildah": "buildah", "runc": "runc", "debootstr
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 PATIENCE = 120.0  # seconds until something that must happen counts as not happening
 LEARNS = r"  [1-9][0-9.]*[kM]? updates/s  "
+RESUMED = r"resumed /var/lib/troop/run: learner step (\d+), (\d+) items in the replay"
 
 # Some machines have no CAP_SYS_RESOURCE, no systemd and control groups of both versions: runc without rlimits works
 # there and everywhere else.
@@ -262,7 +263,7 @@ def drill(play):
         print(f"actor, SIG{signal_name}: ended in {seconds:.1f} s, has its places {back:.1f} s after its start", flush=True)
     for signal_name, code in (("KILL", 137), ("TERM", 143)):
         before = [said(a, "connected to .* after") for a in play.actors]
-        learnt = said(head, LEARNS)
+        learnt, resumed = said(head, LEARNS), said(head, RESUMED)
         seconds = end(head, signal_name, code)
         play.start(head)
         begin = time.monotonic()
@@ -270,8 +271,11 @@ def drill(play):
             wait_for(container, "connected to .* after", count + 1)
         back = time.monotonic() - begin
         wait_for(head, LEARNS, learnt + 1)
+        step, items = re.findall(RESUMED, logs(head))[-1]
+        assert said(head, RESUMED) == resumed + 1 and int(items) > 0, logs(head)[-2000:]
+        assert signal_name == "KILL" or int(step) > 0, "SIGTERM left no checkpoint"
         print(f"head, SIG{signal_name}: ended in {seconds:.1f} s; actors back {back:.1f} s after its start, it learns after "
-              f"{time.monotonic() - begin:.1f} s", flush=True)
+              f"{time.monotonic() - begin:.1f} s, from step {step} with {items} items", flush=True)
     for container in (*play.actors, head):
         end(container, "TERM", 143)
 

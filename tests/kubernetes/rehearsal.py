@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """rehearsal.py PROGRAM: the manifests of examples/kubernetes without Kubernetes. Each pod is a network namespace, a
 process 1 and a read-only root of its own, runs the very command of the rendered manifest as its user, and finds the
-head by name. Pods are preempted, the head is killed, and the times until all is well again are measured. Needs root,
-`ip`, `unshare` and a kubectl that renders.
+head by name. Pods are preempted, head and shards are killed, and the times until all is well again are measured. Needs
+root, `ip`, `unshare` and a kubectl that renders.
 
 --target says which manifests; --minutes for how long a pod a minute is preempted, with 15 s of notice, and the head
-twice killed without any; without it one of each happens once. At the end CartPole must be solved."""
+twice killed without any, a shard once; without it a pod is preempted once and the head killed twice, the second time
+with a name service that does not answer. Each head goes on from where the one before was. At the end CartPole must
+be solved."""
 
 import argparse
 import os
@@ -32,6 +34,9 @@ except ImportError as missing:
 PATIENCE = 180.0  # seconds until something that must happen counts as not happening
 NAME = f"troop{os.getpid()}"
 ENTRYPOINT = "/usr/local/bin/apex"  # of the image
+# Where nothing answers: a neighbour that is not there.
+SILENCE = "10.77.255.254"
+RESUMED = r"resumed /var/lib/troop/run: learner step (\d+), (\d+) items in the replay"
 LEARNED = r"  return (47[5-9]|4[89]\d|500)\."
 
 
@@ -81,6 +86,7 @@ class Pod:
         run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         run("ip", "-n", self.namespace, "addr", "add", f"{self.address}/16", "dev", "eth0")
         run("ip", "-n", self.namespace, "link", "set", "eth0", "up")
+        run("ip", "-n", self.namespace, "neigh", "add", SILENCE, "lladdr", "02:00:00:00:00:01", "dev", "eth0")
 
         environment = {"HOSTNAME": name, **manifests.environment_of(container), **cluster.overrides}
         script = ['set -e', f'mount --bind "{self.root}" "{self.root}"',
@@ -109,7 +115,10 @@ class Pod:
                 shutil.copytree("/usr/lib64", os.path.join(self.root, "usr/lib64"))
         shutil.copy(self.cluster.program, self.root + ENTRYPOINT)
         self.write_hosts()
-        self.write("etc/nsswitch.conf", "hosts: files\n")
+        options = ["ndots:5", *(f"{o['name']}:{o['value']}" for o in pod.get("dnsConfig", {}).get("options", []))]
+        self.write("etc/resolv.conf", f"nameserver {SILENCE}\nsearch troop.svc.cluster.local svc.cluster.local "
+                                      f"cluster.local\noptions {' '.join(options)}\n")
+        self.write_sources()
         volumes = {v["name"]: v for v in pod["volumes"]}
         mounts = []
         for mount in container["volumeMounts"]:
@@ -117,7 +126,7 @@ class Pod:
             os.makedirs(target)
             volume = volumes.get(mount["name"])
             if volume is None:  # a claim: it outlives the pod
-                source = os.path.join(self.cluster.folder, f"claim.{mount['name']}.{self.name}")
+                source = self.claim()
                 os.makedirs(source, exist_ok=True)
                 shutil.chown(source, group, group)
                 mounts.append((source, mount["mountPath"]))
@@ -141,6 +150,10 @@ class Pod:
         """As the cluster's name service would answer it."""
         self.write("etc/hosts", "127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for n, a in self.cluster.names.items()))
 
+    def write_sources(self):
+        """Names that are not known are denied, or get no answer."""
+        self.write("etc/nsswitch.conf", "hosts: files dns\n" if self.cluster.is_silent else "hosts: files\n")
+
     def read(self):
         with open(os.path.join(self.cluster.logs, os.path.basename(self.root)), "w") as log:
             for line in self.process.stdout:
@@ -150,14 +163,19 @@ class Pod:
 
     def wait_for(self, pattern, after=0.0):
         """When the first line with `pattern` later than `after` came."""
+        return self.find(pattern, after)[0]
+
+    def find(self, pattern, after=0.0):
+        """The same, and the match."""
         end = time.monotonic() + PATIENCE
         seen = 0
         while True:
             lines = self.lines[seen:]
             seen += len(lines)
             for moment, line in lines:
-                if moment > after and re.search(pattern, line):
-                    return moment
+                match = re.search(pattern, line)
+                if moment > after and match:
+                    return moment, match
             if time.monotonic() > end or (self.process.poll() is not None and not self.reading.is_alive()
                                           and len(self.lines) == seen):
                 raise AssertionError(f"{self.name} did not say {pattern!r}:\n" +
@@ -168,6 +186,10 @@ class Pod:
         """The process that is number 1 in the pod."""
         found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
         return int(found[0]) if found else None
+
+    def claim(self):
+        """The folder that outlives the pod."""
+        return os.path.join(self.cluster.folder, f"claim.run.{self.name}")
 
     def memory(self):
         """Bytes that process 1 has in memory."""
@@ -212,10 +234,15 @@ class Cluster:
             self.overrides["TROOP_PLANNED_ENVIRONMENTS"] = str(planned)
             self.actor_workload["spec"]["replicas"] = replicas
         self.names, self.lives, self.begin = {}, 0, time.monotonic()
-        self.head, self.actors, self.shards = None, {}, {}
+        self.head, self.actors, self.shards, self.is_silent = None, {}, {}, False
         run("ip", "netns", "add", NAME)
         run("ip", "-n", NAME, "link", "add", "bridge", "type", "bridge")
         run("ip", "-n", NAME, "link", "set", "bridge", "up")
+
+    def change_recipe(self, old, new):
+        data = next(d["data"] for d in self.documents if d["kind"] == "ConfigMap" and "recipe.conf" in d["data"])
+        assert old in data["recipe.conf"]
+        data["recipe.conf"] = data["recipe.conf"].replace(old, new)
 
     def close(self):
         for pod in [p for p in (self.head, *self.actors.values(), *self.shards.values()) if p is not None]:
@@ -230,13 +257,30 @@ class Cluster:
 
     def start_shards(self):
         for number in range(self.shard_workload["spec"]["replicas"] if self.shard_workload else 0):
-            pod = self.shards[number] = Pod(self, f"replay-{number}", self.shard_workload)
-            self.publish(**{f"replay-{number}.replay": pod.address})
+            self.start_shard(number)
+
+    def start_shard(self, number):
+        pod = self.shards[number] = Pod(self, f"replay-{number}", self.shard_workload)
+        self.publish(**{f"replay-{number}.replay": pod.address})
+        return pod
 
     def kill_head(self):
         self.head.end(notice=False)
-        del self.names["head-0.head"]  # as soon as the pod is gone
+        self.withdraw("head-0.head")  # as soon as the pod is gone
+
+    def kill_shard(self, number):
+        self.shards[number].end(notice=False)
+        self.withdraw(f"replay-{number}.replay")
+
+    def withdraw(self, name):
+        del self.names[name]
         self.publish()
+
+    def answer_names(self, answers):
+        """Whether the name service denies names that it does not know; else it says nothing."""
+        self.is_silent = not answers
+        for actor in self.actors.values():
+            actor.write_sources()
 
     def publish(self, **names):
         self.names.update(names)
@@ -251,10 +295,19 @@ class Cluster:
         print(f"{time.monotonic() - self.begin:7.1f}s  {text}", flush=True)
 
 
+def wait_for_checkpoint(head):
+    folder = os.path.join(head.claim(), "run", "checkpoints")
+    begin = time.monotonic()
+    before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    while not os.path.isdir(folder) or not set(os.listdir(folder)) - before:
+        assert time.monotonic() - begin < PATIENCE, "the head keeps no checkpoint"
+        time.sleep(0.1)
+
+
 LEARNS = r"  [1-9][0-9.]*[kM]? updates/s  "
 
 
-def rehearse(cluster, minutes, solved, seed, pause):
+def rehearse(cluster, minutes, solved, seed, pause, silent):
     """The whole play; returns what was measured."""
     draw = random.Random(seed)
     cluster.start_shards()
@@ -269,8 +322,8 @@ def rehearse(cluster, minutes, solved, seed, pause):
     cluster.say(f"the head learns {head.wait_for(LEARNS) - head.started:.1f} s after its start")
 
     measured = {"notice to end of an actor pod": [], "start of an actor pod to its places": [],
-                "kill of the head to its next start": [], "start of the head to its first learner steps": [],
-                "start of the head until all pods are back": []}
+                "processors of an actor pod without a head": [], "kill of the head to its next start": [],
+                "start of the head to its first learner steps": [], "start of the head until all pods are back": []}
 
     def preempt():
         number = draw.choice(sorted(cluster.actors))
@@ -283,31 +336,57 @@ def rehearse(cluster, minutes, solved, seed, pause):
         cluster.say(f"actor-{number} preempted: it ended {seconds:.1f} s after the notice; the next one had its places "
                     f"{back:.1f} s after its start")
 
-    def kill_head():
+    resumed_step = 0
+
+    def kill_head(silent):
+        nonlocal resumed_step
+        wait_for_checkpoint(cluster.head)
+        cluster.answer_names(not silent)
         killed = time.monotonic()
         cluster.kill_head()
-        time.sleep(pause)
+        time.sleep(pause / 2)  # until there is no more room for what they do
+        used, since = [a.cpu_seconds() for a in cluster.actors.values()], time.monotonic()
+        time.sleep(pause / 2)
+        processors = [(a.cpu_seconds() - u) / (time.monotonic() - since) for a, u in zip(cluster.actors.values(), used)]
+        measured["processors of an actor pod without a head"].append(max(processors))
         head = cluster.start_head()
+        match = head.find(RESUMED)[1]
+        step, items = int(match[1]), int(match[2])
+        assert step > resumed_step, f"the head went on from step {step}, the one before it from step {resumed_step}"
+        assert items > 0 or cluster.shards, "the replay is empty"
+        resumed_step = step
         measured["kill of the head to its next start"].append(head.started - killed)
         learns = head.wait_for(LEARNS) - head.started
         back = max(a.wait_for("connected to .* after", killed) for a in cluster.actors.values()) - head.started
         measured["start of the head to its first learner steps"].append(learns)
         measured["start of the head until all pods are back"].append(back)
-        cluster.say(f"head killed, back with another address: all pods there {back:.1f} s after its start, learner "
-                    f"steps after {learns:.1f} s")
+        cluster.say(f"head killed, back with another address at step {step} and with {items} items: all pods there "
+                    f"{back:.1f} s after its start, learner steps after {learns:.1f} s")
+        cluster.answer_names(True)
+
+    def kill_shard():
+        cluster.kill_shard(0)
+        pod = cluster.start_shard(0)
+        moment, match = pod.find(RESUMED)
+        assert int(match[2]) > 0, "the shard is empty"
+        measured.setdefault("start of a shard to having its items", []).append(moment - pod.started)
+        cluster.say(f"{pod.name} killed: {match[2]} items again {moment - pod.started:.1f} s after its start")
 
     if minutes == 0:
         preempt()
-        kill_head()
+        kill_head(silent)
+        kill_head(silent=True)
     else:
         end = time.monotonic() + 60 * minutes
-        kills = [time.monotonic() + 60 * minutes * part for part in (0.35, 0.7)]
+        todo = [(0.35, lambda: kill_head(silent)), (0.7, lambda: kill_head(silent))]
+        if cluster.shards:
+            todo.insert(1, (0.5, kill_shard))
+        todo = [(end - 60 * minutes * (1 - part), what) for part, what in todo]
         while time.monotonic() < end:
             minute = time.monotonic() + 60
             preempt()
-            if kills and time.monotonic() > kills[0]:
-                kills.pop(0)
-                kill_head()
+            if todo and time.monotonic() > todo[0][0]:
+                todo.pop(0)[1]()
             time.sleep(max(0.0, min(minute, end) - time.monotonic()))
     if solved:
         moment = cluster.head.wait_for(LEARNED, cluster.head.started)
@@ -331,6 +410,7 @@ def main():
     parser.add_argument("--no-solve", action="store_true")
     parser.add_argument("--replicas", type=int, help="pods of actors, instead of those of the manifest")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds until the killed head's successor starts")
+    parser.add_argument("--silent", action="store_true", help="meanwhile the name service does not answer")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--logs", help="folder for what the pods said")
     given = parser.parse_args()
@@ -343,12 +423,16 @@ def main():
         logs = given.logs or os.path.join(folder, "logs")
         os.makedirs(logs, exist_ok=True)
         cluster = Cluster(os.path.abspath(given.program), given.target, folder, logs, given.replicas)
+        if given.minutes == 0:
+            cluster.change_recipe("checkpoint-every = 1\n", "checkpoint-every = 0.05\n")
         try:
-            measured = rehearse(cluster, given.minutes, not given.no_solve, given.seed, given.pause)
+            measured = rehearse(cluster, given.minutes, not given.no_solve, given.seed, given.pause,
+                                given.silent)
         finally:
             cluster.close()
     for what, seconds in measured.items():
-        print(f"{what}: median {statistics.median(seconds):.1f} s, most {max(seconds):.1f} s, of {len(seconds)}")
+        if seconds:
+            print(f"{what}: median {statistics.median(seconds):.2f}, most {max(seconds):.2f}, of {len(seconds)}")
     print("OK")
     return 0
 

@@ -454,6 +454,37 @@ TEST_CASE("nobody waits for a name server that does not answer") {
   CHECK(eventually([&] { return looking == 0; }));
 }
 
+TEST_CASE("a question for a name that is lost is asked again, and the next answer counts") {
+  RecordingSink sink;
+  net::Server server(quick_server(), layout(), sink.callable());
+  std::atomic<bool> ends = false;
+  std::atomic<int> asked = 0, looking = 0;
+  {
+    auto options = quick_client(server.address().port);
+    options.connect = "head.invalid:7777";
+    options.connect_deadline = 60s;
+    net::Client client(options, layout(), [&](const net::Address&, net::detail::error_code&) {
+      ++looking;
+      net::detail::Resolver::Endpoints endpoints;
+      if (asked++ == 0) {
+        while (!ends) std::this_thread::sleep_for(1ms);
+      } else {
+        endpoints.emplace_back(net::detail::asio::ip::address_v4::loopback(), server.address().port);
+      }
+      --looking;
+      return endpoints;
+    });
+    const auto start = Clock::now();
+    CHECK(send(client, 0, 0, 5) == Outcome::ok);
+    CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
+    CHECK(seconds_since(start) < 30.0);
+    CHECK(asked == 2);
+    CHECK(client.statistics().attempts == 1);
+  }
+  ends = true;
+  CHECK(eventually([&] { return looking == 0; }));
+}
+
 TEST_CASE("stop ends a client at once, whatever it is doing") {
   RecordingSink sink;
   net::Server server(quick_server(), layout(), sink.callable());

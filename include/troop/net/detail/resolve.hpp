@@ -2,6 +2,9 @@
 /// Looks a host's name up without keeping anybody waiting beyond his deadline.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,16 +20,20 @@
 namespace troop::net::detail {
 
 /// Looks names up in threads of its own: the system's function cannot be interrupted and may take half a
-/// minute, and a program that wants to end must not wait for it. A look-up that was given up ends by itself
-/// later and is forgotten. Belongs to one io_context, in whose thread everything is called.
+/// minute, and a program that wants to end must not wait for it. While there is no answer the same is asked anew
+/// every `patience`, for a question that was lost does not come back when the name service does; whatever answers
+/// first counts. A look-up that was given up ends by itself later and is forgotten; no more than `kMaxUnderWay`
+/// are under way. Belongs to one io_context, in whose thread everything is called.
 class Resolver {
  public:
   using Endpoints = std::vector<tcp::endpoint>;
   /// The system's function, or what a test puts in its place.
   using LookUp = std::function<Endpoints(const Address&, error_code&)>;
+  static constexpr int kMaxUnderWay = 32;
 
-  explicit Resolver(asio::io_context& io, LookUp look_up = system_look_up)
-      : io_(io), done_(io), look_up_(std::move(look_up)) {}
+  explicit Resolver(asio::io_context& io, LookUp look_up = system_look_up,
+                    Clock::duration patience = std::chrono::seconds(1))
+      : io_(io), done_(io), look_up_(std::move(look_up)), patience_(patience) {}
 
   /// The address's endpoints; none, and an error, when there are none or the deadline passes or `cancel` is
   /// called.
@@ -36,27 +43,22 @@ class Resolver {
       Endpoints endpoints(1, tcp::endpoint(number, address.port));
       co_return endpoints;
     }
-    const auto job = std::make_shared<Job>();
-    job->resolver = this;
-    job_ = job;
-    std::thread([job, address, look_up = look_up_] {
-      error_code failure;
-      Endpoints found = look_up(address, failure);
-      const std::lock_guard lock(job->mutex);
-      if (job->resolver == nullptr) return;
-      job->endpoints = std::move(found);
-      job->error = failure;
-      job->is_done = true;
-      asio::post(job->resolver->io_, [job] {
-        if (job->resolver != nullptr) job->resolver->done_.notify();
-      });
-    }).detach();
-    co_await done_.wait_until(deadline.time());
+    const auto question = std::make_shared<Question>();
+    question->resolver = this;
+    question_ = question;
+    is_cancelled_ = false;
+    bool is_over = false;
+    while (!is_over) {
+      if (*under_way_ < kMaxUnderWay) ask(address, question);
+      co_await done_.wait_until(std::min(deadline.time(), Clock::now() + patience_));
+      const std::lock_guard lock(question->mutex);
+      is_over = question->is_answered || is_cancelled_ || Clock::now() >= deadline.time();
+    }
     forget();
-    const std::lock_guard lock(job->mutex);
-    error = job->is_done ? job->error : error_code(asio::error::timed_out);
-    if (!error && job->endpoints.empty()) error = asio::error::host_not_found;
-    co_return std::move(job->endpoints);
+    const std::lock_guard lock(question->mutex);
+    error = question->is_answered ? question->error : error_code(asio::error::timed_out);
+    if (!error && question->endpoints.empty()) error = asio::error::host_not_found;
+    co_return std::move(question->endpoints);
   }
 
   static Endpoints system_look_up(const Address& address, error_code& error) {
@@ -69,31 +71,55 @@ class Resolver {
   }
 
   /// Ends the look-up that is under way.
-  void cancel() { done_.notify(); }
+  void cancel() {
+    is_cancelled_ = true;
+    done_.notify();
+  }
 
   ~Resolver() { forget(); }
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
  private:
-  struct Job {
+  struct Question {
     std::mutex mutex;
     Resolver* resolver = nullptr;  // null when nobody waits any more
-    bool is_done = false;
+    bool is_answered = false;
     Endpoints endpoints;
     error_code error;
   };
 
+  void ask(const Address& address, std::shared_ptr<Question> question) {
+    std::thread([question, address, look_up = look_up_, under_way = under_way_] {
+      error_code failure;
+      Endpoints found = look_up(address, failure);
+      --*under_way;
+      const std::lock_guard lock(question->mutex);
+      if (question->resolver == nullptr || question->is_answered) return;
+      question->endpoints = std::move(found);
+      question->error = failure;
+      question->is_answered = true;
+      asio::post(question->resolver->io_, [question] {
+        if (question->resolver != nullptr) question->resolver->done_.notify();
+      });
+    }).detach();
+    ++*under_way_;
+  }
+
   void forget() {
-    if (!job_) return;
-    const std::lock_guard lock(job_->mutex);
-    job_->resolver = nullptr;
+    if (!question_) return;
+    const std::lock_guard lock(question_->mutex);
+    question_->resolver = nullptr;
   }
 
   asio::io_context& io_;
   Event done_;
   LookUp look_up_;
-  std::shared_ptr<Job> job_;
+  Clock::duration patience_;
+  bool is_cancelled_ = false;
+  std::shared_ptr<Question> question_;
+  // Look-ups, also those that nobody waits for.
+  std::shared_ptr<std::atomic<int>> under_way_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace troop::net::detail
