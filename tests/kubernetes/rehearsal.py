@@ -388,6 +388,8 @@ def rehearse(cluster, minutes, solved, seed, pause, silent):
             if todo and time.monotonic() > todo[0][0]:
                 todo.pop(0)[1]()
             time.sleep(max(0.0, min(minute, end) - time.monotonic()))
+        for _, what in todo:  # what there was no time for
+            what()
     if solved:
         moment = cluster.head.wait_for(LEARNED, cluster.head.started)
         cluster.say(f"CartPole is solved {moment - cluster.head.started:.1f} s after the head's last start")
