@@ -216,7 +216,7 @@ TEST_CASE("who says nothing is closed at the deadline") {
 }
 
 TEST_CASE("a thousand connections that say nothing keep nobody out") {
-  const HttpServer server(quiet({.deadline = std::chrono::minutes(5), .max_connections = 32}), {});
+  const HttpServer server(quiet({.max_connections = 32, .deadline = std::chrono::minutes(5)}), {});
   const auto port = server.address().port;
   std::deque<HttpClient> silent;
   for (int i = 0; i < 1000; ++i) {
@@ -224,7 +224,7 @@ TEST_CASE("a thousand connections that say nothing keep nobody out") {
     silent.emplace_back(port);
   }
   CHECK(body_of(get(port, "/healthz")) == "ok\n");
-  CHECK(server.crowded() >= 200 - 32);  // of those still open here; others may have gone before the server saw them
+  CHECK(server.crowded() >= 200 - 32);  // those that are still open; others may have gone unseen
 }
 
 TEST_CASE("a server ends at once, whatever its connections wait for") {
