@@ -50,6 +50,14 @@ TEST_CASE("every environment plays the same number of episodes, however short th
   const auto result = evaluator.evaluate(3);
   CHECK(result.returns.size() == 15);
   CHECK(result.steps == 3 * (1 + 2 + 3 + 4 + 5));
+  CHECK(result.q_values.size() == result.steps);
+}
+
+TEST_CASE("the Q-values of an evaluation are those of the actions that it played, and bounded in number") {
+  Evaluator evaluator(lengths(3), Indifferent());
+  auto result = evaluator.evaluate(1);
+  CHECK(result.q_values == std::vector<float>(1 + 2 + 3, 0.0f));
+  CHECK(evaluator.evaluate(10'000).q_values.size() == 10'000);
 }
 
 TEST_CASE("returns are those of whole episodes, and their figures are right") {

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +17,7 @@
 #include <testing.hpp>
 
 #include <troop/apex/monitoring.hpp>
+#include <troop/nn/eigen_network.hpp>
 
 using troop::Clock;
 using troop::apex::ActorMonitor;
@@ -56,6 +59,22 @@ struct FakeActor {
 };
 
 using Actors = std::vector<std::unique_ptr<FakeActor>>;
+
+/// All files of a folder, those of folders in it not.
+std::string content_of(const std::string& folder) {
+  std::string content;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    std::ifstream in(file.path(), std::ios::binary);
+    if (file.is_regular_file()) content.append(std::istreambuf_iterator<char>(in), {});
+  }
+  return content;
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
 
 void observe(RunMonitor& monitor, double seconds, const Actors& actors = {}) {
   monitor.observe(
@@ -131,10 +150,56 @@ TEST_CASE("event files are written as the run goes on") {
     observe(monitor, 6.0);
     monitor.evaluated({.returns = {1.0, 2.0}}, 7.0, 700, 5000);
   }
-  std::uintmax_t bytes = 0;
-  for (const auto& file : std::filesystem::directory_iterator(options.monitor.tensorboard))
-    bytes += file.file_size();
-  CHECK(bytes > 1000);
+  CHECK(content_of(options.monitor.tensorboard).size() > 1000);
+  CHECK(count_of(content_of(options.monitor.tensorboard + "/by_environment_steps"),
+                 "evaluation/mean_return") == 1);
+}
+
+TEST_CASE("the network that learns is looked at by layer, in the steps of the learner") {
+  const TemporaryDirectory directory;
+  Options options;
+  options.monitor.tensorboard = (directory.path() / "run").string();
+  troop::nn::EigenNetwork network(troop::nn::dueling_mlp({8}).bind({4}, 2), 1);
+  {
+    RunMonitor monitor(options, {}, {});
+    monitor.copy_network(network, 1);  // nobody wants it yet
+    observe(monitor, 0.0);
+    monitor.copy_network(network, 7);
+    monitor.copy_network(network, 8);
+    observe(monitor, 1.0);
+  }
+  const std::string written = content_of(options.monitor.tensorboard);
+  CHECK(count_of(written, "weights/0.dense.weight") == 1);
+  CHECK(count_of(written, "gradient_norm/0.dense.weight") == 1);
+  CHECK(count_of(written, "gradient_norm/1.dueling.advantage.bias") == 1);
+}
+
+TEST_CASE(
+    "a run that goes on says from which step on, in learner steps here and in environment steps there") {
+  const TemporaryDirectory directory;
+  Options options;
+  options.monitor.tensorboard = (directory.path() / "run").string();
+  const auto size = [&](const std::string& folder) {
+    return content_of(options.monitor.tensorboard + folder).size();
+  };
+  { const RunMonitor monitor(options, {}, {}); }
+  const std::size_t without = size("/by_environment_steps");
+  const troop::monitor::RunFacts facts{.before = troop::monitor::RunBefore{500, 4000, 3}};
+  { const RunMonitor monitor(options, {}, facts); }
+  CHECK(size("/by_environment_steps") > 2 * without);  // one event more than the first file has
+}
+
+TEST_CASE("a shard is ready when it listens, and its metrics are those of its replay and its server") {
+  troop::apex::ShardMonitor monitor(with_http(), {});
+  const auto port = port_of(monitor.address());
+  CHECK(has(get(port, "/readyz"), "the replay is being filled"));
+  monitor.observe({.size = 7, .capacity = 10, .inserts = 9}, {.connections = 2, .batches = 3});
+  CHECK(has(get(port, "/readyz"), "200 OK"));
+  const std::string metrics = get(port, "/metrics");
+  CHECK(has(metrics, "troop_replay_size 7\n"));
+  CHECK(has(metrics, "troop_replay_inserts_total 9\n"));
+  CHECK(has(metrics, "troop_cluster_clients 2\n"));
+  CHECK(has(metrics, "troop_cluster_batches_total 3\n"));
 }
 
 TEST_CASE(

@@ -293,8 +293,7 @@ TEST_CASE("pages and event files are options of those roles that have something 
         "--http: \"nowhere\" is not allowed; expected HOST:PORT or [IPV6]:PORT");
   CHECK(error_of({"--role", "evaluator", "--connect", "b:1", "--http", "a:1"}) ==
         std::string("--http: \"a:1\"") + nothing + "evaluator");
-  CHECK(error_of({"--role", "replay", "--listen", "b:1", "--http", "a:1"}) ==
-        std::string("--http: \"a:1\"") + nothing + "replay");
+  CHECK(error_of({"--role", "replay", "--listen", "b:1", "--http", "a:1"}) == "no error");
   CHECK(error_of({"--role", "actor", "--connect", "b:1", "--tensorboard", "runs"}) ==
         std::string("--tensorboard: \"runs\"") + nothing + "actor");
   CHECK(parse({"--http", "0.0.0.0:1", "--token-file", "t"}).cluster.token_file == "t");

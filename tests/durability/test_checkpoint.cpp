@@ -97,6 +97,8 @@ TEST_CASE("a checkpoint comes back as it was written, from a disk and from a seq
     const auto info = durability::read_checkpoint_info(run.store().path(found->name));
     CHECK(info == checkpoint_of(6).info);
     const auto statistics = writer.statistics();
+    CHECK(statistics.bytes == std::filesystem::file_size(run.store().path(found->name)));
+    CHECK(statistics.age_seconds >= 0.0);
     CHECK(statistics.written == 2);
     CHECK(statistics.failures == 0);
     CHECK(statistics.learner_steps == 6);

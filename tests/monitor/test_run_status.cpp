@@ -15,6 +15,7 @@ using troop::monitor::CheckpointSample;
 using troop::monitor::ClusterSample;
 using troop::monitor::EvaluationPoint;
 using troop::monitor::Metrics;
+using troop::monitor::RunBefore;
 using troop::monitor::RunFacts;
 using troop::monitor::RunSample;
 using troop::monitor::RunStatus;
@@ -162,8 +163,13 @@ TEST_CASE("each trouble has its alarm, and no other") {
   CHECK(only_alarm([](Run& run) { run.sample.dropped_events = 1; }) == "disk");
   CHECK(only_alarm([](Run& run) { run.sample.mean_policy_lag = 500.0; }) == "policy_lag");
   CHECK(only_alarm([](Run& run) { run.sample.limiter.sample_wait_seconds = 1.5; }) == "learner_starved");
+  CHECK(only_alarm([](Run& run) {
+          run.sample.checkpoints = CheckpointSample{.failed = 1, .is_failing = true};
+        }) == "checkpoints_failed");
   CHECK(only_alarm([](Run& run) { run.sample.checkpoints = CheckpointSample{.failed = 1}; }) ==
-        "checkpoints_failed");
+        "0 alarms");  // a later one was written
+  CHECK(only_alarm([](Run& run) { run.sample.checkpoints = CheckpointSample{.trouble = "log given up"}; }) ==
+        "run_directory");
   CHECK(only_alarm([](Run& run) {
           run.actors.report({.ticket = 1, .time = ActorTable::unix_time() - 60.0});
         }) == "clock_skew");
@@ -214,13 +220,42 @@ TEST_CASE("checkpoints and a cluster are shown where there are any") {
   run.advance(2.0, 1000);
   CHECK_FALSE(run.has("\"checkpoints\""));
   CHECK_FALSE(run.has("\"cluster\""));
-  run.sample.checkpoints = CheckpointSample{.directory = "runs/<b>", .written = 3, .learner_steps = 900};
+  run.sample.checkpoints = CheckpointSample{
+      .directory = "runs/<b>", .written = 3, .learner_steps = 900, .age_seconds = 7.0, .bytes = 5000};
   run.sample.cluster = ClusterSample{.clients = 2};
   run.advance(2.0, 1000);
   CHECK(run.has(
       R"("checkpoints":{"directory":"runs/\u003cb\u003e","written":3,"failed":0,"learner_steps":900,)"));
   CHECK(run.has(R"("cluster":{"clients":2,)"));
   CHECK(run.has_metric("troop_cluster_clients 2"));
+  CHECK(run.has_metric("troop_run_checkpoints_total 3"));
+  CHECK(run.has_metric("troop_run_checkpoint_age_seconds 7"));
+  CHECK(run.has_metric("troop_run_checkpoint_bytes 5000"));
+}
+
+TEST_CASE("a run that goes on has no rates of what was before, and has not been waiting since its start") {
+  Metrics metrics;
+  ActorTable actors;
+  RunStatus status(RunFacts{.min_inserts = 1000, .before = RunBefore{90'000, 720'000, 12}}, metrics, actors);
+  RunSample sample{.seconds = 3600.0, .environment_steps = 720'000, .learner_steps = 90'000};
+  sample.cluster = ClusterSample{};
+  sample.limiter.inserts = 720'000, sample.limiter.samples = 11'520'000;
+  sample.replay.inserts = 5000;
+  status.observe(sample);
+  const auto has = [&](const std::string& part) { return status.json().find(part) != std::string::npos; };
+  CHECK(has(R"("evaluations":12,)"));
+  sample.seconds += 4.0, sample.learner_steps += 400, sample.limiter.samples += 51'200;
+  sample.limiter.inserts += 3200;
+  status.observe(sample);
+  CHECK(has(R"("steps":90400,"steps_per_second":100,)"));
+  CHECK(has(R"("samples_per_insert":16,)"));
+  CHECK(status.alarms().empty());
+  sample.seconds += 20.0;
+  status.observe(sample);
+  REQUIRE(status.alarms().size() == 1);
+  CHECK(status.alarms()[0].name == "no_actors");
+  status.evaluated({.seconds = 3621.0, .mean = 5.0, .episodes = 10});
+  CHECK(has(R"("evaluations":13,)"));
 }
 
 TEST_CASE("counts are as short as people read them") {

@@ -22,8 +22,9 @@ namespace troop::agent {
 
 /// Returns of the episodes of an evaluation.
 struct EvaluationResult {
-  std::vector<double> returns;  ///< undiscounted, one an episode
-  std::uint64_t steps = 0;      ///< environment steps of those episodes
+  std::vector<double> returns;       ///< undiscounted, one an episode
+  std::uint64_t steps = 0;           ///< environment steps of those episodes
+  std::vector<float> q_values = {};  ///< of the actions that were played, the first 10,000 at most
 
   double mean() const noexcept {
     return returns.empty()
@@ -90,6 +91,7 @@ class Evaluator {
     std::vector<float> q_values(count * num_actions);
     std::vector<std::int32_t> actions(count);
     std::vector<std::size_t> left(count, episodes_each);
+    constexpr std::size_t kMostQValues = 10'000;
     EvaluationResult result;
     environments_.reset();
     for (std::size_t running = count; running > 0 && !stop();) {
@@ -98,6 +100,8 @@ class Evaluator {
         const auto values = std::span<const float>(q_values).subspan(i * num_actions, num_actions);
         actions[i] = static_cast<std::int32_t>(
             random_.uniform() < options_.epsilon ? random_.below(num_actions) : nn::argmax(values));
+        if (left[i] > 0 && result.q_values.size() < kMostQValues)
+          result.q_values.push_back(values[static_cast<std::size_t>(actions[i])]);
       }
       environments_.step(actions);
       for (const env::Episode& episode : environments_.finished_episodes()) {

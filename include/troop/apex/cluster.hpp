@@ -382,10 +382,13 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 /// A shard on its own: holds items that actors send, and lets a learner draw from them, until a signal comes.
 /// It stays when a learner has finished, and the next one finds its items. With `--run-dir` so does the next shard.
 ///
-/// Returns 128 + n for signal n. Throws NotAdmitted as KeptRun does.
+/// Returns 128 + n for signal n. Throws NotAdmitted as KeptRun does, CannotBegin when `--http` cannot be had.
 template <class Storage = ArrayStorage>
 int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
+  ShardMonitor monitor(options, detail::token_of(options.cluster));
+  if (!options.quiet && !monitor.address().empty())
+    std::printf("metrics at http://%s/metrics\n", monitor.address().c_str());
   KeptRun kept(options, {.environment = "shard", .network = {}, .layout = layout}, detail::log_of(options));
   PrioritizedReplay<DynamicRecord, Storage> replay(options.replay, layout);
   net::ShardService shard(replay);
@@ -411,6 +414,7 @@ int serve_shard(const Options& options, const RecordLayout& layout, const StopSi
   while (signal.received() == 0) {
     std::this_thread::sleep_for(detail::kSlice);
     if (seconds_since(start) - last_line >= 10.0) show(seconds_since(start));
+    monitor.observe(replay.statistics(), server.statistics());
     kept.priorities_if_due(seconds_since(start));
   }
   show(seconds_since(start));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,9 @@
 #include <troop/monitor/run_status.hpp>
 #include <troop/net/authentication.hpp>
 #include <troop/net/server.hpp>
+#include <troop/nn/network.hpp>
+#include <troop/nn/q_network.hpp>
+#include <troop/replay/replay_options.hpp>
 #include <troop/serialization/cereal.hpp>
 
 namespace troop::apex {
@@ -90,6 +94,25 @@ monitor::ActorReport report_of(const Actors& actors, std::uint64_t ticket, std::
   return report;
 }
 
+/// A learner's network at a step of it.
+struct NetworkCopy {
+  nn::Network network;
+  std::uint64_t step = 0;
+  std::vector<float> parameters, gradient;
+};
+
+/// What a server counts, as people see it.
+inline monitor::ClusterSample cluster_sample(const net::ServerStatistics& s) {
+  monitor::ClusterSample sample{.clients = s.connections,
+                                .batches = s.batches,
+                                .duplicates = s.duplicates,
+                                .waits = s.waits,
+                                .bytes_received = s.bytes_received,
+                                .bytes_sent = s.bytes_sent};
+  for (const std::uint64_t refused : s.refused) sample.refused += refused;
+  return sample;
+}
+
 }  // namespace detail
 
 /// Watches a learner's run for as long as it lives: takes samples twice a second, and feeds `--http` and
@@ -105,13 +128,20 @@ class RunMonitor {
         status_(facts, metrics_, actors_) {
     metrics_.collect([] { return metrics().families(); });
     if (!options.monitor.tensorboard.empty()) {
+      const auto open = [&](const std::string& directory, std::uint64_t monitor::RunBefore::*step) {
+        monitor::EventFileOptions file{.directory = directory};
+        if (facts.before) file.resumed_at = *facts.before.*step;
+        return std::make_unique<monitor::EventFile>(file);
+      };
       try {
-        events_ = std::make_unique<monitor::EventFile>(
-            monitor::EventFileOptions{.directory = options.monitor.tensorboard});
+        events_ = open(options.monitor.tensorboard, &monitor::RunBefore::learner_steps);
+        // Beside the others: what a run that goes on takes back is told by a step, and these are other steps.
+        events_by_environment_ = open(options.monitor.tensorboard + "/by_environment_steps",
+                                      &monitor::RunBefore::environment_steps);
       } catch (const Error& error) {
         throw CannotBegin("--tensorboard: " + std::string(error.what()));
       }
-      write_options(options);
+      write_options(options, facts.before.value_or(monitor::RunBefore()).learner_steps);
     }
     http_ = detail::make_http(options, token,
                               {.metrics = &metrics_,
@@ -145,7 +175,7 @@ class RunMonitor {
     if (seconds < next_sample_) return;
     next_sample_ = seconds + kSampleSeconds;
     monitor::RunSample sample{.seconds = seconds};
-    if (events_) sample.dropped_events = events_->dropped();
+    if (events_) sample.dropped_events = events_->dropped() + events_by_environment_->dropped();
     take_sample(sample);
     if (!actors.empty()) {
       double lag = 0.0;
@@ -178,7 +208,29 @@ class RunMonitor {
       events_->scalars(metrics_.scalars(), sample.learner_steps);
       events_->scalars(metrics().scalars(), sample.learner_steps);
       events_->flush();
+      events_by_environment_->flush();
     }
+    if (events_ && !is_copy_wanted_.load(std::memory_order_acquire)) {
+      if (copied_.has_value()) write_network(*copied_);
+      if (seconds >= next_copy_) {
+        next_copy_ = seconds + kNetworkSeconds;
+        is_copy_wanted_.store(true, std::memory_order_release);
+      }
+    }
+  }
+
+  /// Between two steps of the learner: copies its network when it is time to write about it. By the learner's thread.
+  template <nn::QNetwork Network>
+  void copy_network(Network& network, std::uint64_t learner_steps) {
+    if (!is_copy_wanted_.load(std::memory_order_acquire)) return;
+    const auto parameters = network.parameters();
+    detail::NetworkCopy copy{network.network(), learner_steps, {parameters.begin(), parameters.end()}, {}};
+    // The first of the means that the optimizer keeps is that of the gradient, unless there is only one.
+    const auto state = network.optimizer_state();
+    if (state.size() == 2 * parameters.size())
+      copy.gradient.assign(state.begin(), state.begin() + static_cast<std::ptrdiff_t>(parameters.size()));
+    copied_.emplace(std::move(copy));
+    is_copy_wanted_.store(false, std::memory_order_release);
   }
 
   /// An evaluation of the greedy policy has ended.
@@ -195,16 +247,18 @@ class RunMonitor {
     status_.evaluated(point);
     if (!events_) return;
     events_->scalar("evaluation/mean_return", point.mean, learner_steps);
-    events_->scalar("evaluation/mean_return_by_environment_steps", point.mean, environment_steps);
+    events_by_environment_->scalar("evaluation/mean_return_by_environment_steps", point.mean,
+                                   environment_steps);
     const std::vector<float> returns(played.returns.begin(), played.returns.end());
     events_->histogram("evaluation/returns", monitor::EventHistogram::of(returns), learner_steps);
+    events_->histogram("evaluation/q_values", monitor::EventHistogram::of(played.q_values), learner_steps);
   }
 
   void set_solved() { status_.set_solved(); }
 
  private:
   static constexpr double kSampleSeconds = 0.5, kStatusSeconds = 1.0, kActorsSeconds = 3.0,
-                          kHistogramSeconds = 10.0, kEventSeconds = 5.0;
+                          kHistogramSeconds = 10.0, kEventSeconds = 5.0, kNetworkSeconds = 15.0;
 
   /// A report waits behind a batch that the rate limiter holds back, so silence is judged by the lease's time.
   static monitor::ActorTableOptions table_options(double lease_seconds) {
@@ -219,7 +273,7 @@ class RunMonitor {
     return i * actors[i]->num_environments();
   }
 
-  void write_options(const Options& options) {
+  void write_options(const Options& options, std::uint64_t step) {
     Options copy(options);
     const detail::OptionTable table(copy);
     std::string text = "| option | value |\n| --- | --- |\n";
@@ -233,9 +287,25 @@ class RunMonitor {
       }
     }
     const std::vector<std::string> goals{"evaluation/mean_return"};
-    events_->text("options", text);
+    events_->text("options", text, step);
     events_->hyper_parameters(parameters, goals);
     events_->flush();
+  }
+
+  /// Weights by layer, and the norms of their gradients: of the means that the optimizer keeps of them.
+  void write_network(const detail::NetworkCopy& copy) {
+    for (const nn::ParameterBlock& block : copy.network.parameter_blocks()) {
+      const auto part = [&](const std::vector<float>& of) {
+        return std::span(of).subspan(block.offset, block.size());
+      };
+      events_->histogram("weights/" + block.name, monitor::EventHistogram::of(part(copy.parameters)),
+                         copy.step);
+      if (copy.gradient.empty()) continue;
+      double squares = 0.0;
+      for (const float g : part(copy.gradient)) squares += static_cast<double>(g) * static_cast<double>(g);
+      events_->scalar("gradient_norm/" + block.name, std::sqrt(squares), copy.step);
+    }
+    copied_.reset();
   }
 
   /// Powers of two as TensorBoard's buckets.
@@ -257,7 +327,10 @@ class RunMonitor {
   monitor::Metrics metrics_;
   monitor::ActorTable actors_;
   monitor::RunStatus status_;
-  std::unique_ptr<monitor::EventFile> events_;
+  std::unique_ptr<monitor::EventFile> events_, events_by_environment_;
+  std::atomic<bool> is_copy_wanted_{false};  // while it is set, the following is the learner's thread's
+  std::optional<detail::NetworkCopy> copied_;
+  double next_copy_ = 0.0;
   std::atomic<bool> is_ready_{false};
   double next_sample_ = 0.0, next_histogram_ = 0.0, next_status_ = 0.0, next_actors_ = 0.0, next_event_ = 0.0;
   std::unique_ptr<monitor::HttpServer> http_;  // last: it asks the others
@@ -301,6 +374,34 @@ class ActorMonitor {
   prometheus::Gauge &mean_return_, &connected_, &version_;
   std::atomic<bool> is_acting_{false};
   double next_report_ = 0.0;
+  std::unique_ptr<monitor::HttpServer> http_;
+};
+
+/// Watches a shard: probes and metrics with `--http`.
+class ShardMonitor {
+ public:
+  ShardMonitor(const Options& options, const net::Token& token) {
+    metrics_.collect([] { return metrics().families(); });
+    http_ =
+        detail::make_http(options, token, {.metrics = &metrics_, .obstacle = [this]() -> std::string {
+                                             return is_listening_.load() ? "" : "the replay is being filled";
+                                           }});
+  }
+
+  /// Where the server is; empty without one.
+  std::string address() const { return http_ ? net::to_string(http_->address()) : std::string(); }
+
+  /// From when on it listens.
+  void observe(const ReplayStatistics& replay, const net::ServerStatistics& server) {
+    replay_.set(replay);
+    monitor::set_metrics(metrics_, detail::cluster_sample(server));
+    is_listening_.store(true);
+  }
+
+ private:
+  monitor::Metrics metrics_;
+  monitor::ReplayMetrics replay_{metrics_};
+  std::atomic<bool> is_listening_{false};
   std::unique_ptr<monitor::HttpServer> http_;
 };
 

@@ -582,8 +582,8 @@ inline void Options::validate() const {
     require_between("evaluation_epsilon", evaluation_epsilon, 0.0, 1.0);
     detail::validate(cluster, !monitor.http.empty());
     if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
-    require(monitor.http.empty() || (cluster.role != Role::evaluator && cluster.role != Role::replay), "http",
-            "\"" + monitor.http + "\"", std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.http.empty() || cluster.role != Role::evaluator, "http", "\"" + monitor.http + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
     require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
             "tensorboard", "\"" + monitor.tensorboard + "\"",
             std::string("nothing with --role ") + detail::name_of(cluster.role));

@@ -290,6 +290,21 @@ class KeptRun {
     write_priorities_();
   }
 
+  /// As people see it.
+  monitor::CheckpointSample checkpoints() const {
+    const durability::CheckpointStatistics s = statistics();
+    return {.directory = keep_.run_dir,
+            .written = s.written,
+            .failed = s.failures,
+            .is_failing = s.is_failing,
+            .trouble = s.is_failing ? std::string() : alarm(),
+            .learner_steps = s.written > 0 ? s.learner_steps : info_.learner_steps,
+            .age_seconds = s.age_seconds,
+            .write_seconds = s.written > 0 ? s.write_seconds : std::nan(""),
+            .bytes = s.bytes,
+            .interval_seconds = keep_.durability == Durability::none ? 0.0 : 60.0 * keep_.checkpoint_every};
+  }
+
   durability::CheckpointStatistics statistics() const {
     return writer_ ? writer_->statistics() : durability::CheckpointStatistics{};
   }

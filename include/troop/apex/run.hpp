@@ -236,8 +236,13 @@ inline void require_writable(const std::string& output) {
   }
 }
 
-inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec) {
+inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec, const KeptRun& kept) {
   const std::size_t planned = planned_of(options);
+  std::optional<monitor::RunBefore> before;
+  if (kept.is_resumed())
+    before = {.learner_steps = kept.info().learner_steps,
+              .environment_steps = kept.info().environment_steps,
+              .evaluations = kept.info().evaluations};
   return {.environment = spec.name,
           .role = options.cluster.role == Role::learner ? "learner" : "one process",
           .seed = options.seed,
@@ -246,7 +251,8 @@ inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec)
           .greatest_epsilon = options.actor.epsilon(0, planned),
           .min_inserts = options.rate.min_inserts,
           .batch_size = options.learner.batch_size,
-          .planned_environments = planned};
+          .planned_environments = planned,
+          .before = before};
 }
 
 /// What the pieces of a run count at the moment.
@@ -263,13 +269,7 @@ void take_sample(const Learner& learner, const Replay& replay, const RateLimiter
   if (!server) return;
   const net::ServerStatistics s = server->statistics();
   sample.mean_policy_lag = s.mean_policy_lag;
-  sample.cluster = monitor::ClusterSample{.clients = s.connections,
-                                          .batches = s.batches,
-                                          .duplicates = s.duplicates,
-                                          .waits = s.waits,
-                                          .bytes_received = s.bytes_received,
-                                          .bytes_sent = s.bytes_sent};
-  for (const std::uint64_t refused : s.refused) sample.cluster->refused += refused;
+  sample.cluster = cluster_sample(s);
 }
 
 template <class Storage>
@@ -404,6 +404,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
         [&](monitor::RunSample& sample) {
           take_sample(learner, replay, limiter, parameters, server, sample);
           sample.environment_steps = report().environment_steps;
+          if (kept.is_kept()) sample.checkpoints = kept.checkpoints();
         },
         [&] { return replay.priority_histogram(); });
     if (progress.is_due(seconds_since(start))) progress.print(report(), monitor.summary());
@@ -434,7 +435,10 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
     copy_state(online, learner, replay, limiter, parameters, server, checkpoint);
     checkpoint.info.environment_steps = environment_steps();
   };
-  if (kept.is_kept()) learner.after_each_step([&] { kept.checkpoint_if_due(seconds_since(start), copy); });
+  learner.after_each_step([&] {
+    kept.checkpoint_if_due(seconds_since(start), copy);
+    monitor.copy_network(online, learner.steps());
+  });
 
   const auto train = [&] {
     Playing playing(actors.size());
@@ -531,7 +535,7 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   RateLimiterOptions rate = options.rate;
   if (options.quiet) rate.report = {};
   RateLimiter limiter(rate);
-  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec));
+  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec, kept));
   if (!options.quiet && !monitor.address().empty())
     std::printf("status page at http://%s\n", monitor.address().c_str());
   if (options.cluster.shards.empty()) {

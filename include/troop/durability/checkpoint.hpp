@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -278,9 +279,11 @@ struct CheckpointOptions {
 /// Since construction.
 struct CheckpointStatistics {
   std::uint64_t written = 0, failures = 0;
-  std::uint64_t learner_steps = 0;  ///< of the last one that was written
-  double write_seconds = 0.0;       ///< of the last one, verification included
-  bool is_failing = false;          ///< the last attempt failed: an alarm
+  std::uint64_t learner_steps = 0;    ///< of the last one that was written
+  std::uint64_t bytes = 0;            ///< of that one
+  double age_seconds = std::nan("");  ///< since that one was written; NaN before the first
+  double write_seconds = 0.0;         ///< of the last attempt, verification included
+  bool is_failing = false;            ///< the last attempt failed: an alarm
 };
 
 /// Writes checkpoints by a thread of its own: the caller only copies. Each is read again after it was written, from
@@ -342,7 +345,9 @@ class CheckpointWriter {
 
   CheckpointStatistics statistics() const {
     const std::lock_guard lock(mutex_);
-    return statistics_;
+    CheckpointStatistics statistics = statistics_;
+    if (written_at_) statistics.age_seconds = seconds_since(*written_at_);
+    return statistics;
   }
 
  private:
@@ -353,18 +358,24 @@ class CheckpointWriter {
       if (!is_busy_) return;
       lock.unlock();
       const Clock::time_point start = Clock::now();
-      const bool is_written = write();
+      const std::optional<std::uintmax_t> bytes = write();
+      const bool is_written = bytes.has_value();
       lock.lock();
       ++(is_written ? statistics_.written : statistics_.failures);
       statistics_.is_failing = !is_written;
-      if (is_written) statistics_.learner_steps = checkpoint_.info.learner_steps;
+      if (is_written) {
+        statistics_.learner_steps = checkpoint_.info.learner_steps;
+        statistics_.bytes = *bytes;
+        written_at_ = Clock::now();
+      }
       statistics_.write_seconds = seconds_since(start);
       is_busy_.store(false, std::memory_order_release);
       condition_.notify_all();
     }
   }
 
-  bool write() {
+  /// Returns the checkpoint's bytes, nothing where it was not written.
+  std::optional<std::uintmax_t> write() {
     const ObjectStore& store = directory_.store();
     const std::string name =
         std::string(detail::kCheckpointFolder) +
@@ -374,11 +385,12 @@ class CheckpointWriter {
       write_checkpoint(store, name, checkpoint_);
       verify(store.path(name));
       returns_[name] = checkpoint_.info.mean_return;
+      const std::uintmax_t bytes = std::filesystem::file_size(store.path(name));
       remove_older();
-      return true;
+      return bytes;
     } catch (const std::exception& error) {
       directory_.say(std::string("no checkpoint was written: ") + error.what());
-      return false;
+      return std::nullopt;
     }
   }
 
@@ -416,6 +428,7 @@ class CheckpointWriter {
   std::atomic<bool> is_busy_{false};
   bool is_ending_ = false;
   CheckpointStatistics statistics_;
+  std::optional<Clock::time_point> written_at_;
   std::thread thread_;
 };
 

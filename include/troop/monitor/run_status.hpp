@@ -24,6 +24,11 @@
 
 namespace troop::monitor {
 
+/// What a run had come to when this process went on with it.
+struct RunBefore {
+  std::uint64_t learner_steps = 0, environment_steps = 0, evaluations = 0;
+};
+
 /// What does not change in a run.
 struct RunFacts {
   std::string environment = {};
@@ -34,6 +39,7 @@ struct RunFacts {
   std::uint64_t min_inserts = 0;
   std::size_t batch_size = 0;
   std::size_t planned_environments = 0;
+  std::optional<RunBefore> before = {};  ///< of a run that goes on
 };
 
 /// What a learner's server counts.
@@ -42,15 +48,63 @@ struct ClusterSample {
   std::uint64_t batches = 0, duplicates = 0, waits = 0, refused = 0, bytes_received = 0, bytes_sent = 0;
 };
 
+/// The metrics of a replay.
+class ReplayMetrics {
+ public:
+  explicit ReplayMetrics(Metrics& m)
+      : inserts_(m.counter("troop_replay_inserts_total", "Items put into the replay.")),
+        samples_(m.counter("troop_replay_samples_total", "Items drawn from the replay.")),
+        evictions_(m.counter("troop_replay_evictions_total", "Items that had to go.")),
+        updates_(m.counter("troop_replay_priority_updates_total", "Priorities written back.")),
+        stale_updates_(m.counter("troop_replay_stale_updates_total", "Priorities for items that were gone.")),
+        size_(m.gauge("troop_replay_size", "Items in the replay.")),
+        capacity_(m.gauge("troop_replay_capacity", "Most items that the replay holds.")),
+        total_priority_(m.gauge("troop_replay_total_priority", "Sum of the priorities' powers.")) {}
+
+  void set(const ReplayStatistics& s) {
+    const auto raise = [](prometheus::Counter& counter, std::uint64_t total) {
+      raise_to(counter, static_cast<double>(total));
+    };
+    raise(inserts_, s.inserts);
+    raise(samples_, s.samples);
+    raise(evictions_, s.evictions);
+    raise(updates_, s.updates);
+    raise(stale_updates_, s.stale_updates);
+    size_.Set(static_cast<double>(s.size));
+    capacity_.Set(static_cast<double>(s.capacity));
+    total_priority_.Set(s.total_priority);
+  }
+
+ private:
+  prometheus::Counter &inserts_, &samples_, &evictions_, &updates_, &stale_updates_;
+  prometheus::Gauge &size_, &capacity_, &total_priority_;
+};
+
+/// Sets the metrics of a server, which are there with a server only.
+inline void set_metrics(Metrics& metrics, const ClusterSample& c) {
+  const auto raise = [&](const char* name, const char* help, std::uint64_t total) {
+    raise_to(metrics.counter(name, help), static_cast<double>(total));
+  };
+  metrics.gauge("troop_cluster_clients", "Connections to this process.").Set(static_cast<double>(c.clients));
+  raise("troop_cluster_batches_total", "Batches that were applied.", c.batches);
+  raise("troop_cluster_duplicates_total", "Batches that came again.", c.duplicates);
+  raise("troop_cluster_waits_total", "Batches that waited for the replay.", c.waits);
+  raise("troop_cluster_refused_total", "Connections that were refused.", c.refused);
+  raise("troop_cluster_received_bytes_total", "Bytes from clients.", c.bytes_received);
+  raise("troop_cluster_sent_bytes_total", "Bytes to clients.", c.bytes_sent);
+}
+
 /// How it stands with the checkpoints of a run that makes some.
 struct CheckpointSample {
   std::string directory = {};
-  std::uint64_t written = 0, failed = 0;
-  std::uint64_t learner_steps = 0;      ///< of the newest one
-  double age_seconds = std::nan("");    ///< of the newest one; NaN before the first
-  double write_seconds = std::nan("");  ///< that it took
-  std::uint64_t bytes = 0;              ///< of the newest one
-  double interval_seconds = 0.0;        ///< that lies between two
+  std::uint64_t written = 0, failed = 0;  ///< by this process
+  bool is_failing = false;                ///< the last attempt failed
+  std::string trouble = {};               ///< with the run directory, in some words; empty when there is none
+  std::uint64_t learner_steps = 0;        ///< of the newest one
+  double age_seconds = std::nan("");      ///< of the newest one; NaN before the first
+  double write_seconds = std::nan("");    ///< that it took
+  std::uint64_t bytes = 0;                ///< of the newest one
+  double interval_seconds = 0.0;          ///< that lies between two; 0 when there is one at the end only
 };
 
 /// A run at a moment, in the counts that its pieces keep.
@@ -94,7 +148,11 @@ class RunStatus {
       240;  ///< of a history; when there are more, every second one goes
 
   RunStatus(const RunFacts& facts, Metrics& metrics, ActorTable& actors)
-      : facts_(facts), actors_(actors), gauges_(metrics), started_(ActorTable::unix_time()) {
+      : facts_(facts),
+        actors_(actors),
+        gauges_(metrics),
+        started_(ActorTable::unix_time()),
+        num_evaluations_(facts.before.value_or(RunBefore()).evaluations) {
     metrics.collect([this] {
       const std::lock_guard lock(mutex_);
       return actor_metrics(rows_);
@@ -106,6 +164,11 @@ class RunStatus {
     const std::lock_guard lock(mutex_);
     rows_ = std::move(rows);
     spread_ = spread_of(rows_);
+    if (facts_.before &&
+        !std::exchange(is_under_way_, true)) {  // what was before is neither a rate nor a wait
+      before_ = now_ = sample;
+      learner_moved_ = had_client_ = sample.seconds;
+    }
     const double passed = sample.seconds - before_.seconds;
     if (passed >= kRateSeconds) {
       rates_.steps = rate(sample.environment_steps, before_.environment_steps, passed);
@@ -280,12 +343,7 @@ class RunStatus {
           learner_steps(m.counter("troop_learner_steps_total", "Steps of the learner.")),
           skipped_steps(m.counter("troop_learner_skipped_steps_total",
                                   "Learner steps that were not applied: loss or gradient not finite.")),
-          inserts(m.counter("troop_replay_inserts_total", "Items put into the replay.")),
-          samples(m.counter("troop_replay_samples_total", "Items drawn from the replay.")),
-          evictions(m.counter("troop_replay_evictions_total", "Items that had to go.")),
-          updates(m.counter("troop_replay_priority_updates_total", "Priorities written back.")),
-          stale_updates(
-              m.counter("troop_replay_stale_updates_total", "Priorities for items that were gone.")),
+          replay(m),
           insert_wait(m.counter("troop_replay_insert_wait_seconds_total",
                                 "Time that inserts waited for the rate limiter, all together.")),
           sample_wait(m.counter("troop_replay_sample_wait_seconds_total",
@@ -305,9 +363,6 @@ class RunStatus {
                       "Versions by which the parameters are behind that made the newest items.")),
           actors(m.gauge("troop_actor_processes", "Actor processes that report.")),
           lost(m.gauge("troop_actor_lost_processes", "Actor processes that have fallen silent.")),
-          size(m.gauge("troop_replay_size", "Items in the replay.")),
-          capacity(m.gauge("troop_replay_capacity", "Most items that the replay holds.")),
-          total_priority(m.gauge("troop_replay_total_priority", "Sum of the priorities' powers.")),
           seconds(m.gauge("troop_run_seconds", "Time since the start.")),
           target(m.gauge("troop_run_target_return", "Mean return that counts as solved.")),
           serious(m.gauge("troop_run_alarms", "Alarms at present.")),
@@ -326,11 +381,7 @@ class RunStatus {
       raise(environment_steps, s.environment_steps);
       raise(learner_steps, s.learner_steps);
       raise(skipped_steps, s.skipped_steps);
-      raise(inserts, s.replay.inserts);
-      raise(samples, s.replay.samples);
-      raise(evictions, s.replay.evictions);
-      raise(updates, s.replay.updates);
-      raise(stale_updates, s.replay.stale_updates);
+      replay.set(s.replay);
       raise(dropped_events, s.dropped_events);
       raise_to(insert_wait, s.limiter.insert_wait_seconds);
       raise_to(sample_wait, s.limiter.sample_wait_seconds);
@@ -341,21 +392,20 @@ class RunStatus {
           std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.is_lost; });
       lost.Set(static_cast<double>(num_lost));
       actors.Set(static_cast<double>(rows.size()) - static_cast<double>(num_lost));
-      size.Set(static_cast<double>(s.replay.size)), capacity.Set(static_cast<double>(s.replay.capacity));
-      total_priority.Set(s.replay.total_priority);
       seconds.Set(s.seconds), target.Set(facts.target_return);
       serious.Set(static_cast<double>(
           std::count_if(alarms.begin(), alarms.end(), [](const auto& alarm) { return alarm.is_serious; })));
-      if (s.cluster) {  // these are there with a server only
-        const ClusterSample& c = *s.cluster;
-        metrics.gauge("troop_cluster_clients", "Connections to the learner.")
-            .Set(static_cast<double>(c.clients));
-        raise(metrics.counter("troop_cluster_batches_total", "Batches that were applied."), c.batches);
-        raise(metrics.counter("troop_cluster_duplicates_total", "Batches that came again."), c.duplicates);
-        raise(metrics.counter("troop_cluster_waits_total", "Batches that waited for the replay."), c.waits);
-        raise(metrics.counter("troop_cluster_refused_total", "Connections that were refused."), c.refused);
-        raise(metrics.counter("troop_cluster_received_bytes_total", "Bytes from clients."), c.bytes_received);
-        raise(metrics.counter("troop_cluster_sent_bytes_total", "Bytes to clients."), c.bytes_sent);
+      if (s.cluster) set_metrics(metrics, *s.cluster);
+      if (s.checkpoints) {  // these are there with a run directory only
+        const CheckpointSample& c = *s.checkpoints;
+        raise(metrics.counter("troop_run_checkpoints_total", "Checkpoints that were written."), c.written);
+        raise(metrics.counter("troop_run_checkpoint_failures_total", "Checkpoints that could not be."),
+              c.failed);
+        metrics.gauge("troop_run_checkpoint_age_seconds", "Age of the newest checkpoint of this process.")
+            .Set(c.age_seconds);
+        metrics.gauge("troop_run_checkpoint_write_seconds", "Time that it took to write.")
+            .Set(c.write_seconds);
+        metrics.gauge("troop_run_checkpoint_bytes", "Its size.").Set(static_cast<double>(c.bytes));
       }
     }
 
@@ -365,10 +415,11 @@ class RunStatus {
       deviation.Set(point.deviation);
     }
 
-    prometheus::Counter &environment_steps, &learner_steps, &skipped_steps, &inserts, &samples, &evictions,
-        &updates, &stale_updates, &insert_wait, &sample_wait, &evaluations, &dropped_events;
+    prometheus::Counter &environment_steps, &learner_steps, &skipped_steps;
+    ReplayMetrics replay;
+    prometheus::Counter &insert_wait, &sample_wait, &evaluations, &dropped_events;
     prometheus::Gauge &steps_rate, &updates_rate, &waits, &loss, &gradient, &q, &version, &lag, &actors,
-        &lost, &size, &capacity, &total_priority, &seconds, &target, &serious, &mean, &deviation;
+        &lost, &seconds, &target, &serious, &mean, &deviation;
     Metrics& metrics;
   };
 
@@ -484,12 +535,16 @@ class RunStatus {
           "disk", true,
           counted(now_.dropped_events, "TensorBoard event", "TensorBoard events") + " could not be written.",
           "Make room on the disk of --tensorboard; the training does not depend on it.");
-    if (now_.checkpoints && now_.checkpoints->failed > 0)
+    if (now_.checkpoints && now_.checkpoints->is_failing)
       alarm(
-          "checkpoints_failed", true,
-          counted(now_.checkpoints->failed, "checkpoint", "checkpoints") + " could not be written.",
+          "checkpoints_failed", true, "The last checkpoint could not be written.",
           "Make room on the disk of the run directory, and see that it can be written; until then a restart "
-          "begins at the last checkpoint.");
+          "begins at the checkpoint before.");
+    if (now_.checkpoints && !now_.checkpoints->trouble.empty())
+      alarm("run_directory", true, "The run directory: " + now_.checkpoints->trouble + ".",
+            "Look at the learner's log and at the disk or the mount of --run-dir; docs/durability.md says "
+            "what a "
+            "crash would lose.");
     if (has_begun && rates_.learner_waits > 0.5 && idle <= kStalledSeconds)
       alarm("learner_starved", false,
             "The learner waits for experience " + std::to_string(std::lround(100.0 * rates_.learner_waits)) +
@@ -710,11 +765,11 @@ class RunStatus {
   double interval_ = kRateSeconds;  // between two points
   std::vector<EvaluationPoint> evaluations_;
   std::optional<EvaluationPoint> last_evaluation_;
-  std::uint64_t num_evaluations_ = 0;
+  std::uint64_t num_evaluations_;
   PriorityHistogram histogram_;
   std::vector<Alarm> alarms_;
   double learner_moved_ = 0.0, skipped_at_ = 0.0, had_client_ = 0.0;
-  bool is_solved_ = false;
+  bool is_under_way_ = false, is_solved_ = false;
 };
 
 }  // namespace troop::monitor

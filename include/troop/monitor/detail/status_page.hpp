@@ -669,7 +669,7 @@ function show() {
     list($("checkpoints"), [
       ["Newest", isNumber(checkpoints.age_seconds) ? duration(checkpoints.age_seconds) + " ago" : "none yet"],
       ["At learner step", count(checkpoints.learner_steps)], ["Size", bytes(checkpoints.bytes)],
-      ["Took", duration(checkpoints.write_seconds)], ["One in", duration(checkpoints.interval_seconds)],
+      ["Took", duration(checkpoints.write_seconds)], ["One in", checkpoints.interval_seconds > 0 ? duration(checkpoints.interval_seconds) : "none but at the end"],
       ["Written", count(checkpoints.written)], ["Failed", count(checkpoints.failed)],
       ["Directory", checkpoints.directory],
     ]);
