@@ -22,6 +22,7 @@
 #include <troop/core/record.hpp>
 #include <troop/core/thread_group.hpp>
 #include <troop/core/thread_pool.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/core/view.hpp>
 #include <troop/env/cart_pole.hpp>
 #include <troop/env/catch.hpp>

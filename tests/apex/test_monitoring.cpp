@@ -17,6 +17,7 @@
 #include <testing.hpp>
 
 #include <troop/apex/monitoring.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/nn/eigen_network.hpp>
 
 using troop::Clock;
@@ -187,6 +188,44 @@ TEST_CASE(
   const troop::monitor::RunFacts facts{.before = troop::monitor::RunBefore{500, 4000, 3}};
   { const RunMonitor monitor(options, {}, facts); }
   CHECK(size("/by_environment_steps") > 2 * without);  // one event more than the first file has
+}
+
+TEST_CASE("a trace covers the seconds that were asked for, and is written once") {
+  const TemporaryDirectory directory;
+  Options options;
+  options.monitor.profile = directory.file("trace.json");
+  options.monitor.profile_after = 1.0;
+  options.monitor.profile_seconds = 2.0;
+  RunMonitor monitor(options, {}, {});
+  const auto at = [&](double seconds, const char* name) {
+    observe(monitor, seconds);
+    const troop::TraceSpan span(name);
+  };
+  at(3600.0, "too early");  // of a run that goes on
+  at(3601.5, "first");
+  at(3603.0, "last");
+  CHECK_FALSE(std::filesystem::exists(options.monitor.profile));
+  at(3604.0, "too late");
+  monitor.finish();
+  const std::string trace = content_of(directory.path().string());
+  CHECK(count_of(trace, "\"first\"") == 1);
+  CHECK(count_of(trace, "\"last\"") == 1);
+  CHECK(count_of(trace, "too ") == 0);
+}
+
+TEST_CASE(
+    "a run that ends within its trace leaves what there is, and a file that cannot be written stops nobody") {
+  const TemporaryDirectory directory;
+  Options options;
+  options.monitor.profile_after = 0.0;
+  for (const char* const name : {"trace.json", "no/such/folder/trace.json"}) {
+    options.monitor.profile = directory.file(name);
+    RunMonitor monitor(options, {}, {});
+    observe(monitor, 0.0);
+    { const troop::TraceSpan span("short"); }
+    monitor.finish();
+  }
+  CHECK(count_of(content_of(directory.path().string()), "\"short\"") == 1);
 }
 
 TEST_CASE("a shard is ready when it listens, and its metrics are those of its replay and its server") {

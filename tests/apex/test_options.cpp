@@ -296,6 +296,12 @@ TEST_CASE("pages and event files are options of those roles that have something 
   CHECK(error_of({"--role", "replay", "--listen", "b:1", "--http", "a:1"}) == "no error");
   CHECK(error_of({"--role", "actor", "--connect", "b:1", "--tensorboard", "runs"}) ==
         std::string("--tensorboard: \"runs\"") + nothing + "actor");
+  CHECK(error_of({"--role", "actor", "--connect", "b:1", "--profile", "t.json"}) ==
+        std::string("--profile: \"t.json\"") + nothing + "actor");
+  CHECK(error_of({"--profile", "t.json", "--profile-seconds", "0"}) ==
+        "--profile-seconds: 0 is not allowed; expected a positive number of at most 3600");
+  CHECK(error_of({"--profile", "t.json", "--profile-after", "-1"}) ==
+        "--profile-after: -1 is not allowed; expected a number that is not negative");
   CHECK(parse({"--http", "0.0.0.0:1", "--token-file", "t"}).cluster.token_file == "t");
   CHECK(parse({"--http", "0.0.0.0:1", "--insecure"}).cluster.insecure);
 }

@@ -22,6 +22,7 @@
 #include <troop/core/queue.hpp>
 #include <troop/core/random.hpp>
 #include <troop/core/thread_group.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/nn/q_network.hpp>
 #include <troop/nn/transition_batch.hpp>
 #include <troop/replay/beta_schedule.hpp>
@@ -135,7 +136,10 @@ class Learner {
     threads.start([&](const std::stop_token&) { sample_ahead(pipeline, sampling.get_token(), max_steps); });
     threads.start([&](const std::stop_token&) { write_back(pipeline); });
     while (!stop.stop_requested()) {
-      auto work = pipeline.sampled.pop();
+      auto work = [&] {
+        const TraceSpan span("wait for a batch");
+        return pipeline.sampled.pop();
+      }();
       if (!work) break;
       train(**work);
       pipeline.trained.push(std::move(*work));
@@ -194,8 +198,12 @@ class Learner {
   };
 
   Outcome sample(Work& work, Deadline deadline, const std::stop_token& stop = {}) {
-    Outcome outcome = limiter_.await_sample(options_.batch_size, deadline, stop);
+    Outcome outcome = [&] {
+      const TraceSpan span("wait for experience");
+      return limiter_.await_sample(options_.batch_size, deadline, stop);
+    }();
     if (outcome != Outcome::ok) return outcome;
+    const TraceSpan span("sample");
     const SampleOptions options{.beta = options_.beta(sampled_)};
     if constexpr (requires { replay_.sample(1, options, random_, work.batch, deadline, stop); }) {
       outcome = replay_.sample(options_.batch_size, options, random_, work.batch, deadline, stop);
@@ -209,6 +217,7 @@ class Learner {
   }
 
   void sample_ahead(Pipeline& pipeline, const std::stop_token& stop, std::uint64_t max_steps) {
+    Trace::name_thread("learner: samples");
     while (!stop.stop_requested() && sampled_ < max_steps) {
       auto work = pipeline.free.pop();
       if (!work) break;
@@ -219,6 +228,7 @@ class Learner {
   }
 
   void write_back(Pipeline& pipeline) {
+    Trace::name_thread("learner: writes back");
     while (auto work = pipeline.trained.pop()) {
       write_back(**work);
       pipeline.free.push(std::move(*work));
@@ -226,6 +236,7 @@ class Learner {
   }
 
   void write_back(const Work& work) {
+    const TraceSpan span("write back");
     if (!work.priorities.empty()) replay_.update(work.batch.keys, work.priorities);
   }
 
@@ -233,6 +244,7 @@ class Learner {
 
   /// One step of the network and what is due after it. Leaves no priorities when the step was not applied.
   void train(const Batch& batch, std::vector<float>& priorities) {
+    const TraceSpan span("step");
     priorities.resize(batch.size());
     const nn::TrainResult result = network_.train_step(transitions(batch), batch.weights, priorities);
     const std::uint64_t step = steps() + 1;

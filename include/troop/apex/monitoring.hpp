@@ -20,6 +20,7 @@
 #include <troop/apex/options.hpp>
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/env/environment.hpp>
 #include <troop/monitor/actor_table.hpp>
 #include <troop/monitor/event_file.hpp>
@@ -123,7 +124,8 @@ class RunMonitor {
  public:
   /// Throws CannotBegin, naming the option, where it cannot listen or write.
   RunMonitor(const Options& options, const net::Token& token, const monitor::RunFacts& facts)
-      : has_readers_(!options.monitor.http.empty() || !options.monitor.tensorboard.empty()),
+      : monitor_(options.monitor),
+        has_readers_(!options.monitor.http.empty() || !options.monitor.tensorboard.empty()),
         actors_(table_options(options.cluster.lease_seconds)),
         status_(facts, metrics_, actors_) {
     metrics_.collect([] { return metrics().families(); });
@@ -173,6 +175,7 @@ class RunMonitor {
   void observe(double seconds, const Actors& actors, TakeSample take_sample, Histogram histogram) {
     is_ready_.store(true);
     if (seconds < next_sample_) return;
+    if (!monitor_.profile.empty()) trace(seconds);
     next_sample_ = seconds + kSampleSeconds;
     monitor::RunSample sample{.seconds = seconds};
     if (events_) sample.dropped_events = events_->dropped() + events_by_environment_->dropped();
@@ -256,6 +259,9 @@ class RunMonitor {
 
   void set_solved() { status_.set_solved(); }
 
+  /// The run has ended, and all its threads.
+  void finish() { end_trace(); }
+
  private:
   static constexpr double kSampleSeconds = 0.5, kStatusSeconds = 1.0, kActorsSeconds = 3.0,
                           kHistogramSeconds = 10.0, kEventSeconds = 5.0, kNetworkSeconds = 15.0;
@@ -266,6 +272,27 @@ class RunMonitor {
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(lease_seconds));
     return {.lost_after = std::max<Clock::duration>(std::chrono::seconds(5), lease / 2),
             .forget_after = std::max<Clock::duration>(std::chrono::seconds(10), lease)};
+  }
+
+  /// Begins the trace and ends it when it is time.
+  void trace(double seconds) {
+    if (!trace_begin_) trace_begin_ = seconds + monitor_.profile_after;
+    if (trace_ && seconds >= *trace_begin_ + monitor_.profile_seconds) end_trace();
+    if (trace_ || is_traced_ || seconds < *trace_begin_) return;
+    trace_.emplace().start();
+  }
+
+  /// The spans that are under way still go into it: it is kept for as long as the run.
+  void end_trace() {
+    if (!trace_ || std::exchange(is_traced_, true)) return;
+    trace_->stop();
+    try {
+      trace_->write(monitor_.profile);
+      troop::detail::print_to_stderr("wrote a trace of " + std::to_string(trace_->size()) + " spans to " +
+                                     monitor_.profile + "; open it in https://ui.perfetto.dev");
+    } catch (const Error& error) {
+      troop::detail::print_to_stderr("--profile: " + std::string(error.what()));
+    }
   }
 
   template <class Actors>
@@ -323,6 +350,7 @@ class RunMonitor {
     if (!h.limits.empty()) events_->histogram("replay/priorities", h, step);
   }
 
+  const MonitorOptions monitor_;
   const bool has_readers_;
   monitor::Metrics metrics_;
   monitor::ActorTable actors_;
@@ -331,6 +359,9 @@ class RunMonitor {
   std::atomic<bool> is_copy_wanted_{false};  // while it is set, the following is the learner's thread's
   std::optional<detail::NetworkCopy> copied_;
   double next_copy_ = 0.0;
+  std::optional<Trace> trace_;
+  std::optional<double> trace_begin_;
+  bool is_traced_ = false;
   std::atomic<bool> is_ready_{false};
   double next_sample_ = 0.0, next_histogram_ = 0.0, next_status_ = 0.0, next_actors_ = 0.0, next_event_ = 0.0;
   std::unique_ptr<monitor::HttpServer> http_;  // last: it asks the others

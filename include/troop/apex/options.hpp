@@ -96,6 +96,9 @@ struct KeepOptions {
 struct MonitorOptions {
   std::string http = {};         ///< HOST:PORT of status page, metrics and probes; empty: none
   std::string tensorboard = {};  ///< directory of event files; empty: none
+  std::string profile = {};      ///< file of a trace; empty: none
+  double profile_after = 5.0;    ///< seconds from the start of the process to that of the trace
+  double profile_seconds = 5.0;  ///< that the trace covers
 };
 
 /// Everything that a run can be told. The defaults suit small problems on one machine; those of the pieces
@@ -273,6 +276,9 @@ class OptionTable {
     group("Monitor");
     text("http", o.monitor.http, "serve status page, metrics and probes there", "HOST:PORT");
     text("tensorboard", o.monitor.tensorboard, "write TensorBoard's event files there", "DIR");
+    text("profile", o.monitor.profile, "write a trace of some seconds there, for Perfetto or Chrome", "FILE");
+    number("profile_after", o.monitor.profile_after, "seconds from the start until the trace begins");
+    number("profile_seconds", o.monitor.profile_seconds, "seconds that the trace covers");
     group("Learner");
     number("batch_size", o.learner.batch_size, "transitions of a learner step");
     number("beta_initial", o.learner.beta.initial, "first exponent of the importance weights");
@@ -584,6 +590,13 @@ inline void Options::validate() const {
     if (!monitor.http.empty()) net::parse_address(monitor.http, "http");
     require(monitor.http.empty() || cluster.role != Role::evaluator, "http", "\"" + monitor.http + "\"",
             std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.profile.empty() || cluster.role == Role::all || cluster.role == Role::learner, "profile",
+            "\"" + monitor.profile + "\"",
+            std::string("nothing with --role ") + detail::name_of(cluster.role));
+    require(monitor.profile_after >= 0.0 && std::isfinite(monitor.profile_after), "profile_after",
+            monitor.profile_after, "a number that is not negative");
+    require(monitor.profile_seconds > 0.0 && monitor.profile_seconds <= 3600.0, "profile_seconds",
+            monitor.profile_seconds, "a positive number of at most 3600");
     require(monitor.tensorboard.empty() || cluster.role == Role::all || cluster.role == Role::learner,
             "tensorboard", "\"" + monitor.tensorboard + "\"",
             std::string("nothing with --role ") + detail::name_of(cluster.role));

@@ -27,6 +27,7 @@
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/record.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/core/view.hpp>
 #include <troop/durability/checkpoint.hpp>
 #include <troop/durability/replay_log.hpp>
@@ -123,6 +124,7 @@ class LoggedSink {
   /// As agent::LocalSink; waits for the disk, too. `from`: the client and its number of the batch, if it has any.
   Outcome insert(const BatchView& records, std::span<const float> priorities,
                  Deadline deadline = Deadline::never(), const durability::ClientBatch& from = {}) {
+    const TraceSpan span("insert");
     if (log_ == nullptr)
       return limiter_.insert(records.size(), deadline, [&] { replay_.add(records, priorities); });
     const Outcome outcome = log_->await_room(deadline);
@@ -368,6 +370,7 @@ class KeptRun {
 
   template <class Fill>
   bool take(double run_seconds, Fill& fill) {
+    const TraceSpan span("copy for a checkpoint");
     return writer_->take([&](durability::Checkpoint& checkpoint) {
       fill(checkpoint);
       checkpoint.info.seconds = run_seconds;

@@ -36,6 +36,7 @@
 #include <troop/core/file.hpp>
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_group.hpp>
+#include <troop/core/trace.hpp>
 #include <troop/cuda/device_frame_storage.hpp>
 #include <troop/cuda/network.hpp>
 #include <troop/durability/checkpoint.hpp>
@@ -410,6 +411,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
     if (progress.is_due(seconds_since(start))) progress.print(report(), monitor.summary());
   };
   const auto play = [&] {
+    const TraceSpan span("evaluate");
     const agent::EvaluationResult played = evaluator.evaluate(1, [&] {
       show();
       return is_over();
@@ -459,9 +461,13 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
       return;
     }
     ThreadGroup threads([&] { sink != nullptr ? sink->close() : limiter.close(); });
-    threads.start([&](const std::stop_token& stop) { learner.run(stop); });
+    threads.start([&](const std::stop_token& stop) {
+      Trace::name_thread("learner: steps");
+      learner.run(stop);
+    });
     for (const auto& actor : actors) {
       threads.start([&](const std::stop_token& stop) {
+        Trace::name_thread("actor");
         playing(*actor, [&] {
           while (!stop.stop_requested() && actor->step() == Outcome::ok) {
           }
@@ -482,11 +488,13 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
     threads.join();
   };
   std::string failure;
+  Trace::name_thread("run");
   try {
     train();
   } catch (const std::exception& error) {
     failure = error.what();
   }
+  monitor.finish();
 
   version = 0;
   if (result.parameters.empty()) parameters.fetch(version, result.parameters);
