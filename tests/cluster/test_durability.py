@@ -84,6 +84,58 @@ class Kept(test_processes.Cluster):
         self.assertEqual(third.code(), 0)
         self.assertTrue(third.find(r"the run in \S+ was finished before: solved: mean_return="), third.text())
 
+    def test_a_store_of_whole_objects_loses_nothing_either(self):
+        kept = ("--store", "sequential", "--target-return", "1000")
+        process = self.trains("first", *kept)
+        process.wait_for("updates/s")
+        time.sleep(2 * CHECKPOINT_SECONDS)
+        process.process.kill()
+        process.code()
+        steps, keys = self.steps_on_disk(), self.keys_on_disk()
+        self.assertGreater(steps, 0)
+        second = self.trains("second", *kept)
+        second.wait_for(rf"resumed \S+: learner step {steps}, {min(keys, 100_000)} items")
+        second.wait_for("updates/s")
+        self.check_stops_in_time(second)
+        self.assertGreater(self.steps_on_disk(), steps)
+        self.assertGreater(self.keys_on_disk(), keys)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a disk of its own needs root")
+    def test_a_full_disk_is_told_and_the_run_goes_on_and_catches_up(self):
+        disk = os.path.join(self.folder.name, "disk")
+        os.mkdir(disk)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "troop", disk], capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], check=True)
+        self.run_dir = os.path.join(disk, "run")
+        process = self.trains("first", "--durability", "checkpoint", "--target-return", "1000")
+        process.wait_for("updates/s")
+        filling = os.path.join(disk, "filling")
+        with open(filling, "wb", buffering=0) as file, self.assertRaises(OSError):
+            while True:
+                file.write(bytes(4096))
+        after = len(process.text())
+        told = process.wait_for(r"no checkpoint was written: \S*checkpoint-\S+: .*No space left on device", after)
+        self.assertIn(self.run_dir, told.group(0))
+        process.wait_for(r"\[no checkpoint\]|no checkpoint\)", after)
+        os.remove(filling)
+        after, before = len(process.text()), self.steps_on_disk()
+        end = time.monotonic() + test_processes.PATIENCE
+        while self.steps_on_disk() == before and time.monotonic() < end:
+            time.sleep(0.2)
+        self.check_stops_in_time(process)
+        self.assertGreater(self.steps_on_disk(), before)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a disk of its own needs root")
+    def test_a_disk_that_can_only_be_read_is_refused_at_the_start(self):
+        os.mkdir(self.run_dir)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "troop", self.run_dir], capture_output=True).returncode != 0:
+            self.skipTest("nothing can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.run_dir], check=True)
+        process = self.trains("first")
+        self.assertEqual(process.code(), 2)
+        self.assertTrue(process.find(rf"error: {self.run_dir}\S*: .*Read-only file system"), process.text())
+
     def test_a_checkpoint_that_is_damaged_is_passed_over(self):
         process = self.trains("first", "--target-return", "1000")
         folder = os.path.join(self.run_dir, "checkpoints")
