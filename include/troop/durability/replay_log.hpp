@@ -187,7 +187,9 @@ void for_batches(std::span<const std::byte> block, std::size_t record_bytes, F&&
 inline void unpack_block(std::span<const std::byte> content, std::vector<std::byte>& block) {
   ByteReader reader(content);
   const auto bytes = reader.number<std::uint64_t>();
-  if (bytes > (std::uint64_t{2} << 30)) throw Error("a block of " + std::to_string(bytes) + " bytes");
+  // A byte of LZ4 stands for no more than 255.
+  if (bytes > (std::uint64_t{2} << 30) || bytes > 255 * static_cast<std::uint64_t>(reader.left()))
+    throw Error("a block of " + std::to_string(bytes) + " bytes");
   block.resize(static_cast<std::size_t>(bytes));
   if (!Lz4::decompress(reader.bytes(reader.left()), block)) throw Error("a block that cannot be unpacked");
 }
