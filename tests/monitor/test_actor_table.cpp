@@ -52,6 +52,25 @@ TEST_CASE("rows are in the order of the ladder, with rate, lag and time since th
   CHECK(table.rows(5, kStart + seconds(3))[1].lag == 0);  // a version that is not known here yet
 }
 
+TEST_CASE("an actor whose reports must wait is there as long as something is heard of it") {
+  ActorTable table({.lost_after = seconds(5), .forget_after = seconds(60)});
+  ActorReport odd = report(1, 0, 1000);
+  odd.name = "h\x01st";
+  table.report(odd, kStart);
+  table.report(report(2, 4), kStart);
+  table.heard("h\x01st", kStart + seconds(50));
+  table.heard("nobody", kStart + seconds(50));
+  auto rows = table.rows(0, kStart + seconds(54));
+  CHECK_FALSE(rows[0].is_lost);
+  CHECK(rows[0].seen == 4.0);
+  CHECK(rows[1].is_lost);
+  rows = table.rows(0, kStart + seconds(100));
+  CHECK(names(rows) == std::vector<std::string>{"h?st"});  // the other is forgotten
+  odd.steps = 2000;
+  table.report(odd, kStart + seconds(100));
+  CHECK(table.rows(0, kStart + seconds(100))[0].steps_per_second == 10.0);  // since the report before
+}
+
 TEST_CASE("an actor that falls silent is lost, then forgotten; one that ends is forgotten at once") {
   ActorTable table({.lost_after = seconds(5), .forget_after = seconds(60)});
   table.report(report(1), kStart);

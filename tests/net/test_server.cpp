@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -123,6 +124,28 @@ TEST_CASE("acknowledgements are cumulative") {
   for (std::uint64_t last = 0; last < 50; ++messages) last = acknowledged(client);
   CHECK(messages < 50);
   CHECK(sink.fault(0, 50) == "");
+}
+
+TEST_CASE("while a client's batch waits the server says by name that the client is there") {
+  RecordingSink sink;
+  sink.answer(Outcome::timeout);
+  std::mutex mutex;
+  std::vector<std::string> names;
+  net::Services services{.insert = sink.callable()};
+  services.held = [&](const std::string& name) {
+    const std::lock_guard lock(mutex);
+    names.push_back(name);
+  };
+  Server server(quiet(), layout(), std::move(services));
+  RawClient client(server.address().port);
+  client.connect(hello_of(layout(), 1));
+  insert(client, 1, 0);
+  CHECK(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return !names.empty() && names.front() == "raw";
+  }));
+  sink.answer(Outcome::ok);
+  CHECK(acknowledged(client) == 1);
 }
 
 TEST_CASE("of two clients with one identity the newer is admitted and the older told why") {

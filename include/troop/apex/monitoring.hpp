@@ -119,7 +119,7 @@ inline monitor::ClusterSample cluster_sample(const net::ServerStatistics& s) {
 /// Watches a learner's run for as long as it lives: takes samples twice a second, and feeds `--http` and
 /// `--tensorboard` with them. Without these it only keeps the figures.
 ///
-/// All but `take_report` is called by the thread that runs the run.
+/// All but `take_report`, `take_sign_of_life` and `copy_network` is called by the thread that runs the run.
 class RunMonitor {
  public:
   /// Throws CannotBegin, naming the option, where it cannot listen or write.
@@ -168,6 +168,9 @@ class RunMonitor {
   void take_report(std::span<const std::byte> bytes) {
     actors_.report(from_bytes<monitor::ActorReport>(bytes, {.max_bytes = net::kMaxControlBytes}));
   }
+
+  /// An actor process elsewhere is there, though what it says must wait. Called by the net::Server's thread.
+  void take_sign_of_life(const std::string& name) { actors_.heard(name); }
 
   /// Calls `take_sample(RunSample&)` when it is time for another sample; cheap when it is not. `actors`: those
   /// in this process. `histogram()`: of the replay's priorities, every ten seconds.
@@ -266,7 +269,7 @@ class RunMonitor {
   static constexpr double kSampleSeconds = 0.5, kStatusSeconds = 1.0, kActorsSeconds = 3.0,
                           kHistogramSeconds = 10.0, kEventSeconds = 5.0, kNetworkSeconds = 15.0;
 
-  /// A report waits behind a batch that the rate limiter holds back, so silence is judged by the lease's time.
+  /// Silence is judged by the lease's time.
   static monitor::ActorTableOptions table_options(double lease_seconds) {
     const auto lease =
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(lease_seconds));

@@ -354,7 +354,8 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
   if (is_head) {
     net::Services services{.parameters = &parameters,
                            .leases = &leases,
-                           .report = [&](std::span<const std::byte> report) { monitor.take_report(report); }};
+                           .report = [&](std::span<const std::byte> report) { monitor.take_report(report); },
+                           .held = [&](const std::string& name) { monitor.take_sign_of_life(name); }};
     if (sink != nullptr) sink->serve(services);
     server.emplace(server_options(options), replay.layout(), std::move(services), kept.sessions());
     if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,11 +76,7 @@ class ActorTable {
   explicit ActorTable(const ActorTableOptions& options = {}) : options_((options.validate(), options)) {}
 
   void report(ActorReport report, Clock::time_point now = Clock::now()) {
-    constexpr std::size_t kMostName = 128;
-    report.name.resize(std::min(report.name.size(), kMostName));
-    for (char& c : report.name) {
-      if (c < ' ' || c > '~') c = '?';
-    }
+    report.name = printable(std::move(report.name));
     const std::lock_guard lock(mutex_);
     if (report.is_last) {
       seen_.erase(report.ticket);
@@ -87,7 +84,7 @@ class ActorTable {
     }
     if (seen_.size() >= options_.max_rows && !seen_.contains(report.ticket)) {
       seen_.erase(std::min_element(seen_.begin(), seen_.end(), [](const auto& a, const auto& b) {
-        return a.second.time < b.second.time;
+        return a.second.heard < b.second.heard;
       }));
     }
     Seen& seen = seen_[report.ticket];
@@ -98,24 +95,33 @@ class ActorTable {
       const std::uint64_t steps = report.steps - std::min(report.steps, seen.report.steps);
       seen.steps_per_second = static_cast<double>(steps) / passed;
     }
-    seen.time = now;
+    seen.time = seen.heard = now;
     seen.clock_skew = report.time == 0.0 ? 0.0 : report.time - unix_time();
     seen.report = std::move(report);
+  }
+
+  /// An actor process of this name is there, though its next report waits behind a batch of it.
+  void heard(std::string_view name, Clock::time_point now = Clock::now()) {
+    const std::string cleaned = printable(std::string(name));
+    const std::lock_guard lock(mutex_);
+    for (auto& [ticket, seen] : seen_) {
+      if (seen.report.name == cleaned) seen.heard = now;
+    }
   }
 
   /// By index of the first environment. `version`: the newest parameters.
   std::vector<ActorRow> rows(std::uint64_t version, Clock::time_point now = Clock::now()) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(seen_, [&](const auto& entry) { return now - entry.second.time > options_.forget_after; });
+    std::erase_if(seen_, [&](const auto& entry) { return now - entry.second.heard > options_.forget_after; });
     std::vector<ActorRow> rows;
     rows.reserve(seen_.size());
     for (const auto& [ticket, seen] : seen_) {
       rows.push_back({.report = seen.report,
                       .steps_per_second = seen.steps_per_second,
-                      .seen = std::max(0.0, std::chrono::duration<double>(now - seen.time).count()),
+                      .seen = std::max(0.0, std::chrono::duration<double>(now - seen.heard).count()),
                       .lag = version - std::min(version, seen.report.parameter_version),
                       .clock_skew = seen.clock_skew,
-                      .is_lost = now - seen.time > options_.lost_after});
+                      .is_lost = now - seen.heard > options_.lost_after});
     }
     std::stable_sort(rows.begin(), rows.end(),
                      [](const auto& a, const auto& b) { return a.report.first < b.report.first; });
@@ -127,9 +133,18 @@ class ActorTable {
   }
 
  private:
+  static std::string printable(std::string name) {
+    constexpr std::size_t kMostName = 128;
+    name.resize(std::min(name.size(), kMostName));
+    for (char& c : name) {
+      if (c < ' ' || c > '~') c = '?';
+    }
+    return name;
+  }
+
   struct Seen {
     ActorReport report;
-    Clock::time_point time;
+    Clock::time_point time, heard;  // of the last report, of the last sign of life
     double clock_skew = 0.0, steps_per_second = 0.0;
   };
 

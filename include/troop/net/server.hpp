@@ -164,6 +164,9 @@ struct Services {
   /// Takes what a client says of itself for people to see; clients are told whether anybody listens. An Error
   /// that it throws closes the connection.
   std::function<void(std::span<const std::byte> report)> report = {};
+  /// Told, about once a second, the name of each client whose batch waits for room: it is there, though nothing that
+  /// it says in the meantime, reports included, is read.
+  std::function<void(const std::string& name)> held = {};
 };
 
 /// How a server takes its leave: clients of one that is `stopping` try to reconnect, those of one that has
@@ -349,7 +352,8 @@ class Server {
     bool used_large = false;   // a large frame came since the last tick
     bool may_shrink = false;   // nobody uses the buffer
     bool has_waited = false;   // the frame at hand has
-    detail::Buffer unpacked;   // that frame's payload, if it was compressed and waits
+    Clock::time_point told_held;
+    detail::Buffer unpacked;  // that frame's payload, if it was compressed and waits
 
     std::vector<std::byte> out;                  // frames to be written
     std::vector<ParameterServer::Frame> blocks;  // large ones, after `out`; shared with other connections
@@ -875,6 +879,10 @@ class Server {
     const Outcome outcome = apply(c, batch);
     if (outcome == Outcome::timeout) {
       if (!std::exchange(c.has_waited, true)) counters_.waits.add(1);
+      if (const auto now = Clock::now(); services_.held && now - c.told_held >= std::chrono::seconds(1)) {
+        c.told_held = now;
+        services_.held(c.hello.name);
+      }
       return Progress::again;
     }
     if (outcome != Outcome::ok) {
