@@ -9,6 +9,7 @@
 #include <troop/durability/inspect.hpp>
 #include <troop/durability/npz.hpp>
 #include <troop/nn/network.hpp>
+#include <troop/replay/rate_limiter.hpp>
 
 #include "commands.hpp"
 
@@ -17,8 +18,7 @@ namespace {
 /// Writes the weights of the newest checkpoint that is whole.
 void export_weights(const std::string& run, const std::string& file) {
   const troop::durability::ObjectStore store(run, troop::durability::StoreKind::disk);
-  const auto found = troop::durability::read_newest_checkpoint(
-      store, [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); });
+  const auto found = troop::durability::read_newest_checkpoint(store, troop::detail::print_to_stderr);
   if (!found) throw troop::FileError(run, "holds no checkpoint");
   troop::durability::save_npz(file, troop::nn::parse_network(found->checkpoint.info.network),
                               found->checkpoint.online);

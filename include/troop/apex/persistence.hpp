@@ -98,8 +98,7 @@ inline nn::LoadedNetwork load_to_play(const std::string& path) {
   };
   if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
     const durability::ObjectStore store(path, durability::StoreKind::disk);
-    const auto found = durability::read_newest_checkpoint(
-        store, [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); });
+    const auto found = durability::read_newest_checkpoint(store, troop::detail::print_to_stderr);
     if (!found) throw FileError(path, "holds no checkpoint");
     return from(found->checkpoint);
   }

@@ -547,26 +547,24 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec, kept));
   if (!options.quiet && !monitor.address().empty())
     std::printf("status page at http://%s\n", monitor.address().c_str());
+  const auto train_here = [&]<class S>(detail::LocalReplay<S>& replay) {
+    const auto log = kept.open_log(replay);
+    kept.restore(limiter, options.replay, replay.size());
+    if (!options.quiet) detail::say_restored(kept, replay.size());
+    LoggedSink sink(replay, limiter, log.get());
+    return detail::train_from<Environment, S>(replay, limiter, &sink, options, target, network, make, signal,
+                                              start, monitor, kept);
+  };
   if (options.cluster.shards.empty()) {
     if constexpr (cuda::is_built() && !std::same_as<Storage, ArrayStorage>) {
       if (const auto gpu = detail::device_of(options).gpu; gpu && options.frames_on_gpu) {
         using OnGpu = cuda::DeviceFrameStorage;
         detail::LocalReplay<OnGpu> replay(options.replay, layout, {.storage = {.device = gpu->device}});
-        const auto log = kept.open_log(replay);
-        kept.restore(limiter, options.replay, replay.size());
-        if (!options.quiet) detail::say_restored(kept, replay.size());
-        LoggedSink sink(replay, limiter, log.get());
-        return detail::train_from<Environment, OnGpu>(replay, limiter, &sink, options, target, network, make,
-                                                      signal, start, monitor, kept);
+        return train_here(replay);
       }
     }
     detail::LocalReplay<Storage> replay(options.replay, layout);
-    const auto log = kept.open_log(replay);
-    kept.restore(limiter, options.replay, replay.size());
-    if (!options.quiet) detail::say_restored(kept, replay.size());
-    LoggedSink sink(replay, limiter, log.get());
-    return detail::train_from<Environment, Storage>(replay, limiter, &sink, options, target, network, make,
-                                                    signal, start, monitor, kept);
+    return train_here(replay);
   }
   kept.restore(limiter);
   net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
