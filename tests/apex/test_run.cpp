@@ -2,8 +2,11 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -21,6 +24,8 @@ namespace {
 using troop::apex::Options;
 using troop::apex::RunResult;
 using troop::env::CartPole;
+using troop::env::Spec;
+using troop::env::StepResult;
 
 const troop::nn::Network kNetwork = troop::nn::dueling_mlp({32, 32});
 
@@ -36,49 +41,32 @@ Options easy(std::uint64_t seed) {
   return options;
 }
 
-/// A CartPole that finds fault with an argument.
-struct ArguingCartPole : CartPole {
-  troop::env::StepResult step(std::int32_t, std::span<float>) {
-    throw troop::InvalidArgument("action", "0", "another one");
+/// A CartPole with another description or another step. One type with functions in it, and one type of what makes it:
+/// for each the compiler would do a whole run anew.
+struct OtherCartPole : CartPole {
+  using Step = std::function<StepResult(CartPole&, std::int32_t, std::span<float>)>;
+  OtherCartPole(Spec text, Step function = {})
+      : description(std::move(text)), other_step(std::move(function)) {}
+  const Spec& spec() const { return description; }
+  StepResult step(std::int32_t action, std::span<float> observation) {
+    return other_step ? other_step(*this, action, observation) : CartPole::step(action, observation);
   }
+  Spec description;
+  Step other_step;
 };
+using Make = std::function<OtherCartPole(std::uint64_t)>;
 
 /// A CartPole that raises an error, or gives what is no number, after its first steps.
-struct FailingCartPole : CartPole {
-  explicit FailingCartPole(int good, bool is_number = true) : steps_left(good), gives_numbers(is_number) {}
-  troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
-    troop::env::StepResult result = CartPole::step(action, observation);
-    if (steps_left-- > 0) return result;
-    if (gives_numbers) throw troop::Error("the cart left the rails");
-    observation[2] = std::nanf("");
-    return result;
-  }
-  int steps_left;
-  bool gives_numbers;
-};
-
-/// A CartPole with another description.
-struct DescribedCartPole : CartPole {
-  explicit DescribedCartPole(troop::env::Spec text) : description(std::move(text)) {}
-  const troop::env::Spec& spec() const { return description; }
-  troop::env::Spec description;
-};
-
-/// Never ends.
-struct Endless : CartPole {
-  troop::env::Spec spec() const {
-    troop::env::Spec spec = CartPole().spec();
-    spec.name = "Endless";
-    spec.max_episode_steps = 0;
-    spec.return_to_solve = std::nan("");
-    return spec;
-  }
-  troop::env::StepResult step(std::int32_t action, std::span<float> observation) {
-    CartPole::step(action, observation);
-    set_state({});
-    return {.reward = 1};
-  }
-};
+OtherCartPole failing(int good, bool is_number = true) {
+  return {CartPole().spec(),
+          [good, is_number](CartPole& cart, std::int32_t action, std::span<float> observation) mutable {
+            const StepResult result = cart.step(action, observation);
+            if (good-- > 0) return result;
+            if (is_number) throw troop::Error("the cart left the rails");
+            observation[2] = std::nanf("");
+            return result;
+          }};
+}
 
 }  // namespace
 
@@ -168,9 +156,9 @@ TEST_CASE("a run keeps the network of an earlier one under another name, solved 
 }
 
 TEST_CASE("an environment that states no goal is trained as long as asked, and the user is told so") {
-  troop::env::Spec spec = CartPole().spec();
+  Spec spec = CartPole().spec();
   spec.return_to_solve = std::nan("");
-  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
+  const Make make = [&](std::uint64_t) { return OtherCartPole(spec); };
   Options options = easy(1);
   options.target_return = std::nan("");
   options.max_seconds = 0.2;
@@ -178,12 +166,11 @@ TEST_CASE("an environment that states no goal is trained as long as asked, and t
         std::vector<std::string>{
             "CartPole-v1 states no return that counts as solved: the run lasts --max-seconds 0.2; "
             "--target-return X ends it at a mean return of X"});
-  CHECK(to_string(troop::apex::train<DescribedCartPole>(options, kNetwork, make))
-            .starts_with("finished: mean"));
-  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 0);
+  CHECK(to_string(troop::apex::train<OtherCartPole>(options, kNetwork, make)).starts_with("finished: mean"));
+  CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 0);
   options.target_return = 501.0;
   CHECK(troop::apex::detail::notes(options, spec).empty());
-  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 1);
+  CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 1);
 }
 
 TEST_CASE("episodes that never end do not make a run or an evaluation endless") {
@@ -192,13 +179,24 @@ TEST_CASE("episodes that never end do not make a run or an evaluation endless") 
   options.max_seconds = 0.3;
   options.evaluation_interval = 1;
   options.output = directory.file("network.troop");
-  const auto notes = troop::apex::detail::notes(options, Endless().spec());
+  Spec spec = CartPole().spec();
+  spec.name = "Endless";
+  spec.max_episode_steps = 0;
+  spec.return_to_solve = std::nan("");
+  const Make make = [&](std::uint64_t) {
+    return OtherCartPole(spec, [](CartPole& cart, std::int32_t action, std::span<float> observation) {
+      cart.step(action, observation);
+      cart.set_state({});
+      return StepResult{.reward = 1};
+    });
+  };
+  const auto notes = troop::apex::detail::notes(options, spec);
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].starts_with(
       "Endless states no max_episode_steps: an evaluation lasts until all its episodes"));
-  CHECK(troop::apex::run<Endless>(options, kNetwork) == 1);
+  CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 1);
   options.evaluate = options.output;
-  CHECK(troop::apex::run<Endless>(options, kNetwork) == 1);
+  CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 1);
 }
 
 TEST_CASE("environments without a default constructor are made by a function of their index") {
@@ -208,23 +206,23 @@ TEST_CASE("environments without a default constructor are made by a function of 
   options.max_seconds = 0.1;
   options.target_return = 501.0;
   std::vector<std::uint64_t> indices;
-  const auto make = [&](std::uint64_t index) {
+  const Make make = [&](std::uint64_t index) {
     indices.push_back(index);
-    return DescribedCartPole(CartPole().spec());
+    return OtherCartPole(CartPole().spec());
   };
-  CHECK(troop::apex::run<DescribedCartPole>(options, kNetwork, make) == 1);
+  CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 1);
   const std::vector<std::uint64_t> expected{0, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   CHECK(indices == expected);  // two looks at the description, the actors', the evaluation's
 }
 
 TEST_CASE("a description that is not valid is refused by the name of its field, before the network is") {
-  troop::env::Spec spec = CartPole().spec();
+  Spec spec = CartPole().spec();
   spec.observation_shape.clear();
-  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
-  CHECK_THROWS_WITH_AS(troop::apex::train<DescribedCartPole>(easy(1), kNetwork, make),
+  const Make make = [&](std::uint64_t) { return OtherCartPole(spec); };
+  CHECK_THROWS_WITH_AS(troop::apex::train<OtherCartPole>(easy(1), kNetwork, make),
                        "CartPole-v1.observation_shape: {} is not allowed; expected at least one dimension",
                        troop::InvalidArgument);
-  CHECK(troop::apex::run<DescribedCartPole>(easy(1), kNetwork, make) == 2);
+  CHECK(troop::apex::run<OtherCartPole>(easy(1), kNetwork, make) == 2);
 }
 
 TEST_CASE("no more threads are used for a learner step than the machine has cores, and the user is told so") {
@@ -289,7 +287,12 @@ TEST_CASE("more environments than there is memory for are refused") {
 }
 
 TEST_CASE("a bad argument in the middle of the run is no bad option") {
-  CHECK(troop::apex::run<ArguingCartPole>(easy(1), kNetwork) == 1);
+  const Make make = [](std::uint64_t) {
+    return OtherCartPole(CartPole().spec(), [](CartPole&, std::int32_t, std::span<float>) -> StepResult {
+      throw troop::InvalidArgument("action", "0", "another one");
+    });
+  };
+  CHECK(troop::apex::run<OtherCartPole>(easy(1), kNetwork, make) == 1);
 }
 
 TEST_CASE("a caller's stop signal outlives the training, so that the network can be saved") {
@@ -307,9 +310,9 @@ TEST_CASE("an environment that raises an error ends the run with its message and
   options.evaluation_interval = 1'000'000;
   for (const bool deterministic : {false, true}) {
     options.deterministic = deterministic;
-    const auto make = [](std::uint64_t index) { return FailingCartPole(index == 3 ? 200 : 1'000'000'000); };
+    const Make make = [](std::uint64_t index) { return failing(index == 3 ? 200 : 1'000'000'000); };
     try {
-      troop::apex::train<FailingCartPole>(options, kNetwork, make);
+      troop::apex::train<OtherCartPole>(options, kNetwork, make);
       FAIL("the run went on");
     } catch (const troop::apex::RunFailed& failed) {
       const std::string place = "CartPole-v1, environment 3, step ";
@@ -319,7 +322,7 @@ TEST_CASE("an environment that raises an error ends the run with its message and
       CHECK(failed.result().parameters.size() == kNetwork.bind({4}, 2).num_parameters());
     }
     options.output = directory.file(deterministic ? "a.troop" : "b.troop");
-    CHECK(troop::apex::run<FailingCartPole>(options, kNetwork, make) == 1);
+    CHECK(troop::apex::run<OtherCartPole>(options, kNetwork, make) == 1);
     CHECK(troop::nn::load_network(options.output).network == kNetwork.bind({4}, 2));
   }
 }
@@ -330,10 +333,10 @@ TEST_CASE("an actor whose environment fails ends alone: its items are used, and 
   for (const bool deterministic : {false, true}) {
     for (const bool is_number : {false, true}) {
       options.deterministic = deterministic;
-      const auto make = [&](std::uint64_t index) {
-        return FailingCartPole(index == 20 ? 10 : 1'000'000'000, is_number);
+      const Make make = [&](std::uint64_t index) {
+        return failing(index == 20 ? 10 : 1'000'000'000, is_number);
       };
-      const RunResult result = troop::apex::train<FailingCartPole>(options, kNetwork, make);
+      const RunResult result = troop::apex::train<OtherCartPole>(options, kNetwork, make);
       CHECK(result.solved);
       CHECK(result.environment_steps > options.rate.min_inserts);
     }
@@ -344,8 +347,8 @@ TEST_CASE("an evaluation that fails ends the run, and the network is kept") {
   Options options = easy(1);
   options.evaluation_interval = 1;
   int made = 0;  // the description's, the actors', then the evaluation's
-  const auto make = [&](std::uint64_t) { return FailingCartPole(made++ < 17 ? 1'000'000'000 : 5); };
-  CHECK_THROWS_AS(troop::apex::train<FailingCartPole>(options, kNetwork, make), troop::apex::RunFailed);
+  const Make make = [&](std::uint64_t) { return failing(made++ < 17 ? 1'000'000'000 : 5); };
+  CHECK_THROWS_AS(troop::apex::train<OtherCartPole>(options, kNetwork, make), troop::apex::RunFailed);
 }
 
 TEST_CASE("a vector of environments is run as one environment is, over a replay that keeps frames once") {
@@ -371,7 +374,7 @@ TEST_CASE(
     "a replay that keeps frames once may be as large as its packed frames allow, and a note says when more") {
   using Frames = troop::FrameStorage<troop::RawFrames>;
   using Packed = troop::FrameStorage<troop::Lz4>;
-  troop::env::Spec spec = CartPole().spec();
+  Spec spec = CartPole().spec();
   spec.name = "pictures";
   spec.observation_dtype = troop::DType::u8;
   spec.observation_shape = {4, 84, 84};
@@ -402,14 +405,14 @@ TEST_CASE(
 }
 
 TEST_CASE("a result says how good it is beside a person where that is known") {
-  troop::env::Spec spec = CartPole().spec();
+  Spec spec = CartPole().spec();
   spec.random_return = 20.0;
   spec.human_return = 420.0;
   Options options = easy(3);
   options.evaluation_interval = 1;
   options.target_return = 1.0;
-  const auto make = [&](std::uint64_t) { return DescribedCartPole(spec); };
-  const RunResult result = troop::apex::train<DescribedCartPole>(options, kNetwork, make);
+  const Make make = [&](std::uint64_t) { return OtherCartPole(spec); };
+  const RunResult result = troop::apex::train<OtherCartPole>(options, kNetwork, make);
   CHECK(result.human_normalised == doctest::Approx((result.mean_return - 20.0) / 400.0));
   CHECK(to_string(result).find(" human_normalised=") != std::string::npos);
 }

@@ -51,6 +51,17 @@ run(1 "^note: c.troop is there already: it will be kept.*\nkept the earlier c.tr
 run(1 "\nnot solved: [^\n]*\nerror: c.troop: cannot write: File too large\n$" sh -c
     "trap '' XFSZ\nulimit -f 8\nexec \"${PROGRAM}\" --target-return 501 --max-seconds 0.2 --output c.troop")
 
+# A trace of a part of the run, as the viewers read it.
+run(1 "wrote .*trace.json.*not solved: " "${PROGRAM}" --target-return 501 --max-seconds 3 --output d.troop
+    --profile trace.json --profile-after 0.5 --profile-seconds 1)
+file(READ "${FOLDER}/trace.json" trace)
+string(JSON events LENGTH "${trace}" traceEvents)
+foreach(name IN ITEMS sample step)
+  if(events LESS 10 OR NOT trace MATCHES "\"name\": *\"${name}\"")
+    message(SEND_ERROR "trace.json has ${events} events; expected one called ${name}, and more")
+  endif()
+endforeach()
+
 # Ctrl-C and SIGTERM.
 foreach(signal IN ITEMS "INT;130" "TERM;143")
   list(GET signal 0 name)

@@ -186,7 +186,7 @@ TEST_CASE("a stream without events has a sign of life now and then") {
 }
 
 TEST_CASE("who reads his stream too slowly misses events and holds up nobody") {
-  HttpServer server(quiet(), {});
+  HttpServer server(quiet({.deadline = std::chrono::minutes(5)}), {});
   HttpClient slow(server.address().port), quick(server.address().port);
   for (HttpClient* client : {&slow, &quick}) {
     client->send("GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n");

@@ -48,7 +48,7 @@ net::ClientOptions quick_client(std::uint16_t port) {
 
 TEST_CASE("batches reach the server once and in order, and flush waits for them") {
   RecordingSink sink;
-  net::Server server(quick_server(), layout(), sink.callable());
+  net::Server server(patient(quick_server()), layout(), sink.callable());
   net::Client client(quick_client(server.address().port), layout());
   std::size_t sent = 0;
   for (std::size_t size = 1; size <= 100; ++size) {
@@ -176,7 +176,10 @@ TEST_CASE("batches that were acknowledged after the snapshot are counted as lost
 TEST_CASE("while the replay is full the outbox fills up to its limit, callers wait, and nothing grows") {
   RecordingSink sink;
   sink.answer(Outcome::timeout);
-  net::Server server(quick_server(), layout(), sink.callable());
+  net::ServerOptions server_options = quick_server();
+  server_options.heartbeat = 500ms;
+  server_options.idle_deadline = 10s;
+  net::Server server(server_options, layout(), sink.callable());
   auto options = quick_client(server.address().port);
   options.max_outbox_bytes = 8192;
   net::Client client(options, layout());
@@ -188,7 +191,7 @@ TEST_CASE("while the replay is full the outbox fills up to its limit, callers wa
   CHECK(client.flush(Deadline::after(1ms)) == Outcome::timeout);
   CHECK(eventually([&] { return server.statistics().waits == 1; }));
   CHECK(client.statistics().is_connected);  // heartbeats go on, though the server does not read
-  std::this_thread::sleep_for(200ms);       // four heartbeats
+  std::this_thread::sleep_for(2s);          // four of them
   CHECK(client.statistics().connections == 1);
   CHECK(server.statistics().receive_bytes == 0);
 

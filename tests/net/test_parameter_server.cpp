@@ -38,8 +38,8 @@ std::vector<float> values(std::size_t count, float first) {
 /// A server that has nothing but parameters.
 struct Served {
   ParameterServer parameters;
-  std::unique_ptr<Server> server =
-      std::make_unique<Server>(ServerOptions{.log = nullptr}, layout(), Services{.parameters = &parameters});
+  std::unique_ptr<Server> server = std::make_unique<Server>(testing::patient({.log = nullptr}), layout(),
+                                                            Services{.parameters = &parameters});
 };
 
 }  // namespace

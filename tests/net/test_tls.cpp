@@ -120,9 +120,7 @@ std::string unreachable(const std::string& why, const std::string& line) {
 
 TEST_CASE("with TLS batches small and large arrive once and in order, and nothing is readable on the way") {
   RecordingSink sink;
-  net::ServerOptions options = quick_server();
-  options.idle_deadline = 60s;  // ThreadSanitizer takes seconds for a large batch
-  net::Server server(options, layout(), sink.callable());
+  net::Server server(patient(quick_server()), layout(), sink.callable());
   net::Client client(quick_client(server.address().port), layout());
   std::size_t sent = 0;
   for (const std::size_t count : {1u, 40u, 90'000u, 1u, 90'000u, 40u, 40u, 700u, 3u, 20'000u}) {
@@ -347,7 +345,7 @@ TEST_CASE("bytes at random, a look whether somebody listens, and half a handshak
   MESSAGE("seed " << seed());
   Random random(seed(), "bytes");
   RecordingSink sink;
-  net::Server server(quick_server(), layout(), sink.callable());
+  net::Server server(patient(quick_server()), layout(), sink.callable());
   net::Client client(quick_client(server.address().port), layout());
   for (std::size_t round = 0; round < 60; ++round) {
     RawClient bad(server.address().port);

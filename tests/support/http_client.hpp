@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -30,8 +32,9 @@ class HttpClient {
 
   /// What comes until `end` has come, with it; what has come when the server closes before.
   std::string read_until(const std::string& end) {
-    std::size_t found = std::string::npos;
-    while ((found = seen_.find(end)) == std::string::npos) {
+    std::size_t found = std::string::npos, searched = 0;
+    while ((found = seen_.find(end, searched)) == std::string::npos) {
+      searched = seen_.size() - std::min(seen_.size(), end.size());
       std::array<char, 4096> bytes;
       net::detail::error_code error;
       const std::size_t count = socket_.read_some(net::detail::asio::buffer(bytes), error);

@@ -16,6 +16,7 @@
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
 #include <troop/net/client.hpp>
+#include <troop/net/server.hpp>
 
 #include "net_records.hpp"
 #include "testing.hpp"
@@ -29,6 +30,13 @@ inline net::ClientOptions client_to(std::uint16_t port) {
           .max_backoff = std::chrono::milliseconds(8),
           .seed = 1,
           .log = nullptr};
+}
+
+/// Of a server whose connections are counted: on a busy machine, or under ThreadSanitizer, nobody is heard for seconds.
+inline net::ServerOptions patient(net::ServerOptions options) {
+  options.heartbeat = std::chrono::seconds(20);
+  options.idle_deadline = std::chrono::seconds(60);
+  return options;
 }
 
 inline Outcome send(net::Client& client, std::uint32_t id, std::size_t first, std::size_t count,
