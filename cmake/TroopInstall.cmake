@@ -29,6 +29,7 @@ install(FILES "${PROJECT_BINARY_DIR}/troopConfig.cmake" "${PROJECT_BINARY_DIR}/t
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopCuda.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopMonitor.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopNetwork.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindTroopProgram.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindTroopPython.cmake"
         DESTINATION "${package_dir}" COMPONENT devel)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT devel)

@@ -6,7 +6,7 @@ set -eu
 [ -z "${TROOP_NO_BOOTSTRAP:-}" ] || exit 0
 
 compiler='g++ cmake ninja-build ccache'
-libraries='libeigen3-dev libcli11-dev'
+libraries='libeigen3-dev libcli11-dev libspdlog-dev'
 codecs='liblz4-dev libzstd-dev libcereal-dev'
 network='libboost1.81-dev libssl-dev'
 monitor='prometheus-cpp-dev libprotobuf-dev'
@@ -41,6 +41,7 @@ has_header() {
   case "$1" in
     libeigen3-dev) set -- eigen3/Eigen/Core ;;
     libcli11-dev) set -- CLI/CLI.hpp ;;
+    libspdlog-dev) set -- spdlog/spdlog.h ;;
     liblz4-dev) set -- lz4.h ;;
     libzstd-dev) set -- zstd.h ;;
     libcereal-dev) set -- cereal/cereal.hpp ;;

@@ -91,8 +91,8 @@ class Watched {
     folder_ = folder;
     options_.monitor.http = "127.0.0.1:0";
     options_.monitor.tensorboard = folder + "/events";
-    monitor_ =
-        std::make_unique<troop::apex::RunMonitor>(options_, troop::net::Token(), troop::monitor::RunFacts{});
+    monitor_ = std::make_unique<troop::apex::RunMonitor>(options_, troop::net::Token(),
+                                                         troop::monitor::RunFacts{}, troop::apex::Console());
     const std::uint16_t port = troop::net::parse_address(monitor_->address()).port;
     for (std::size_t i = 0; i < pages; ++i) pages_.push_back(std::make_unique<Page>(port));
     thread_ = std::thread([this] { watch(); });

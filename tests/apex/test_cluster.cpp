@@ -22,6 +22,7 @@
 
 namespace {
 
+using troop::apex::Console;
 using troop::apex::Options;
 using troop::apex::Role;
 using troop::apex::StopSignal;
@@ -247,19 +248,19 @@ TEST_CASE("an outbox has room for eight batches of each actor, unless it is told
   Options options = easy(Role::actor, "head:7777");
   options.num_actors = 3;
   const auto batch_bytes = troop::net::InsertPayload::bytes(50, 44);
-  auto made = troop::apex::detail::client_options(options, 44);
+  auto made = troop::apex::detail::client_options(options, Console(), 44);
   CHECK(made.max_outbox_bytes >= 24 * batch_bytes);
   CHECK(made.max_outbox_bytes < 25 * batch_bytes);
   CHECK(made.when_full == troop::net::FullPolicy::block);
-  made = troop::apex::detail::client_options(options, 44, 4);
+  made = troop::apex::detail::client_options(options, Console(), 44, 4);
   CHECK(made.max_outbox_bytes >= 6 * batch_bytes);
   CHECK(made.max_outbox_bytes < 7 * batch_bytes);
-  made = troop::apex::detail::client_options(options, 44, 100);
+  made = troop::apex::detail::client_options(options, Console(), 44, 100);
   CHECK(made.max_outbox_bytes >= 3 * batch_bytes);
   options.cluster.outbox_bytes = 1 << 20;
-  CHECK(troop::apex::detail::client_options(options, 44, 4).max_outbox_bytes == 1 << 18);
+  CHECK(troop::apex::detail::client_options(options, Console(), 44, 4).max_outbox_bytes == 1 << 18);
   options.cluster.drop_oldest = true;
-  made = troop::apex::detail::client_options(options, 44);
+  made = troop::apex::detail::client_options(options, Console(), 44);
   CHECK(made.max_outbox_bytes == 1 << 20);
   CHECK(made.when_full == troop::net::FullPolicy::drop_oldest);
 }

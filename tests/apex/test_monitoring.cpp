@@ -33,6 +33,8 @@ using troop::testing::TemporaryDirectory;
 
 namespace {
 
+const troop::apex::Console kConsole(troop::apex::LogFormat::text, "all", true);
+
 Options with_http(const std::string& place = "127.0.0.1:0") {
   Options options;
   options.quiet = true;
@@ -92,7 +94,7 @@ void observe(RunMonitor& monitor, double seconds, const Actors& actors = {}) {
 }  // namespace
 
 TEST_CASE("a run's pages show it from its first sample on, and it is ready then") {
-  RunMonitor monitor(with_http(), {}, {.environment = "Catch"});
+  RunMonitor monitor(with_http(), {}, {.environment = "Catch"}, kConsole);
   const auto port = port_of(monitor.address());
   CHECK(has(get(port, "/readyz"), "503 Service Unavailable"));
   Actors actors;
@@ -113,12 +115,12 @@ TEST_CASE("a run's pages show it from its first sample on, and it is ready then"
 
 TEST_CASE("what a program measures of its own is in the metrics of its run") {
   troop::apex::metrics().gauge("lives", "Lives left.").Set(3.0);
-  const RunMonitor monitor(with_http(), {}, {});
+  const RunMonitor monitor(with_http(), {}, {}, kConsole);
   CHECK(has(get(port_of(monitor.address()), "/metrics"), "lives 3\n"));
 }
 
 TEST_CASE("reports of actors elsewhere are in the table until they say that they end; others are refused") {
-  RunMonitor monitor(with_http(), {}, {});
+  RunMonitor monitor(with_http(), {}, {}, kConsole);
   ActorReport report{.ticket = 9, .first = 16, .count = 8, .name = "host:1"};
   monitor.take_report(troop::to_bytes(report));
   observe(monitor, 0.0);
@@ -133,7 +135,7 @@ TEST_CASE("reports of actors elsewhere are in the table until they say that they
 }
 
 TEST_CASE("a stream begins with the newest of what changes") {
-  RunMonitor monitor(with_http(), {}, {.environment = "Catch"});
+  RunMonitor monitor(with_http(), {}, {.environment = "Catch"}, kConsole);
   observe(monitor, 0.0);
   HttpClient client(port_of(monitor.address()));
   client.send("GET /api/events HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -146,7 +148,7 @@ TEST_CASE("event files are written as the run goes on") {
   Options options;
   options.monitor.tensorboard = (directory.path() / "run").string();
   {
-    RunMonitor monitor(options, {}, {});
+    RunMonitor monitor(options, {}, {}, kConsole);
     observe(monitor, 0.0);
     observe(monitor, 6.0);
     monitor.evaluated({.returns = {1.0, 2.0}}, 7.0, 700, 5000);
@@ -162,7 +164,7 @@ TEST_CASE("the network that learns is looked at by layer, in the steps of the le
   options.monitor.tensorboard = (directory.path() / "run").string();
   troop::nn::EigenNetwork network(troop::nn::dueling_mlp({8, 8}).bind({4}, 2), 1);
   {
-    RunMonitor monitor(options, {}, {});
+    RunMonitor monitor(options, {}, {}, kConsole);
     monitor.copy_network(network, 1);  // nobody wants it yet
     observe(monitor, 0.0);
     monitor.copy_network(network, 7);
@@ -183,10 +185,10 @@ TEST_CASE(
   const auto size = [&](const std::string& folder) {
     return content_of(options.monitor.tensorboard + folder).size();
   };
-  { const RunMonitor monitor(options, {}, {}); }
+  { const RunMonitor monitor(options, {}, {}, kConsole); }
   const std::size_t without = size("/by_environment_steps");
   const troop::monitor::RunFacts facts{.before = troop::monitor::RunBefore{500, 4000, 3}};
-  { const RunMonitor monitor(options, {}, facts); }
+  { const RunMonitor monitor(options, {}, facts, kConsole); }
   CHECK(size("/by_environment_steps") > 2 * without);  // one event more than the first file has
 }
 
@@ -196,7 +198,7 @@ TEST_CASE("a trace covers the seconds that were asked for, and is written once")
   options.monitor.profile = directory.file("trace.json");
   options.monitor.profile_after = 1.0;
   options.monitor.profile_seconds = 2.0;
-  RunMonitor monitor(options, {}, {});
+  RunMonitor monitor(options, {}, {}, kConsole);
   const auto at = [&](double seconds, const char* name) {
     observe(monitor, seconds);
     const troop::TraceSpan span(name);
@@ -220,7 +222,7 @@ TEST_CASE(
   options.monitor.profile_after = 0.0;
   for (const char* const name : {"trace.json", "no/such/folder/trace.json"}) {
     options.monitor.profile = directory.file(name);
-    RunMonitor monitor(options, {}, {});
+    RunMonitor monitor(options, {}, {}, kConsole);
     observe(monitor, 0.0);
     { const troop::TraceSpan span("short"); }
     monitor.finish();
@@ -229,7 +231,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a shard is ready when it listens, and its metrics are those of its replay and its server") {
-  troop::apex::ShardMonitor monitor(with_http(), {});
+  troop::apex::ShardMonitor monitor(with_http(), {}, kConsole);
   const auto port = port_of(monitor.address());
   CHECK(has(get(port, "/readyz"), "the replay is being filled"));
   monitor.observe({.size = 7, .capacity = 10, .inserts = 9}, {.connections = 2, .batches = 3});
@@ -243,10 +245,10 @@ TEST_CASE("a shard is ready when it listens, and its metrics are those of its re
 
 TEST_CASE(
     "a port that is taken, an open address without a token and a folder that cannot be are said at once") {
-  const RunMonitor first(with_http(), {}, {});
+  const RunMonitor first(with_http(), {}, {}, kConsole);
   const auto error = [](const Options& options) -> std::string {
     try {
-      const RunMonitor monitor(options, {}, {});
+      const RunMonitor monitor(options, {}, {}, kConsole);
     } catch (const CannotBegin& e) {
       return e.what();
     }
@@ -262,7 +264,7 @@ TEST_CASE(
 }
 
 TEST_CASE("an actor process is ready while it acts, and reports once a second and at its end") {
-  ActorMonitor monitor(with_http(), {});
+  ActorMonitor monitor(with_http(), {}, kConsole);
   const auto port = port_of(monitor.address());
   ActorReport report{.ticket = 1, .name = "host:1", .steps = 100, .dropped = 2, .mean_return = 5.0};
   CHECK(has(get(port, "/readyz"), "503"));

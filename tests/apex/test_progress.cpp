@@ -31,6 +31,10 @@ struct Stream {
   }
 };
 
+troop::apex::Console console(std::FILE* stream, bool is_quiet = false) {
+  return troop::apex::Console(troop::apex::LogFormat::text, "all", is_quiet, stream);
+}
+
 /// A stream that is one, with what is shown on it.
 struct Terminal {
   Terminal() {
@@ -85,14 +89,14 @@ ProgressReport report() {
 
 TEST_CASE("a plain line shows steps, updates, rates, fill, epsilons and returns") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   progress.print(report());
   CHECK(stream.text() == "  2.0s  15k steps/s  400 updates/s  replay 25%  eps 0.0007-0.40  return -\n");
 }
 
 TEST_CASE("a learner with actors elsewhere shows its clients and the policy lag") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   ProgressReport now = report();
   now.clients = 32;
   now.policy_lag = 1.25;
@@ -102,7 +106,7 @@ TEST_CASE("a learner with actors elsewhere shows its clients and the policy lag"
 
 TEST_CASE("a learner with shards shows how many are there, and how often one was lost") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   ProgressReport now = report();
   now.replay_size = now.replay_capacity = 0;
   now.clients = 32;
@@ -118,7 +122,7 @@ TEST_CASE("a learner with shards shows how many are there, and how often one was
 
 TEST_CASE("what is wrong with the run directory stands at the end of the line") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   ProgressReport now = report();
   now.alarm = "no checkpoint";
   progress.print(now);
@@ -127,7 +131,7 @@ TEST_CASE("what is wrong with the run directory stands at the end of the line") 
 
 TEST_CASE("rates are those since the line before, and a line is due every second") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   CHECK_FALSE(progress.is_due(0.5));
   CHECK(progress.is_due(1.0));
   progress.print(report());
@@ -148,7 +152,7 @@ TEST_CASE("rates are those since the line before, and a line is due every second
 
 TEST_CASE("quiet prints nothing") {
   const Stream stream;
-  Progress progress(true, stream.file);
+  Progress progress(console(stream.file, true));
   CHECK_FALSE(progress.is_due(1e9));
   progress.print(report());
   progress.finish();
@@ -159,7 +163,7 @@ TEST_CASE("on a terminal the live line is written over, and ended when the run e
   const Terminal terminal;
   if (!terminal.is_there()) return;
   try {
-    Progress progress(false, terminal.stream);
+    Progress progress(console(terminal.stream));
     progress.print(report());
     progress.print(report());
     throw 1;
@@ -179,7 +183,7 @@ TEST_CASE("on a terminal further lines are cut to its width, and all are written
   terminal.resize(3, 11);
   std::string bars;
   for (int i = 0; i < 20; ++i) bars += "\u2588";
-  Progress progress(false, terminal.stream);
+  Progress progress(console(terminal.stream));
   progress.print(report(), "one\ntwo\n" + bars + "\n");  // two rows are left of four lines
   std::string expected = "\r";
   expected.append(bars, 0, 30).append("\033[K\r\n  2.0s  15\033[K\033[J");
@@ -191,7 +195,7 @@ TEST_CASE("on a terminal further lines are cut to its width, and all are written
 
 TEST_CASE("a line fits into 80 columns") {
   const Stream stream;
-  Progress progress(false, stream.file);
+  Progress progress(console(stream.file));
   ProgressReport now = report();
   now.seconds = 999.9;
   now.environment_steps = 9'950'000 * 1'000ull;

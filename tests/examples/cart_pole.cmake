@@ -51,6 +51,13 @@ run(1 "^note: c.troop is there already: it will be kept.*\nkept the earlier c.tr
 run(1 "\nnot solved: [^\n]*\nerror: c.troop: cannot write: File too large\n$" sh -c
     "trap '' XFSZ\nulimit -f 8\nexec \"${PROGRAM}\" --target-return 501 --max-seconds 0.2 --output c.troop")
 
+# Lines as collectors of logs read them, the last one too.
+set(json "{\"time\":\"[-0-9]+T[0-9:.]+Z\",\"severity\":\"INFO\",\"role\":\"all\",\"message\":\"[^\n]*")
+run(1 "^(${json}\"}\n)+${json}not solved: mean_return=[^\n]*\"}\n$" "${PROGRAM}" --log-format json
+    --target-return 501 --max-seconds 2 --output d.troop)
+run(2 "^{[^\n]*\"severity\":\"ERROR\",\"role\":\"all\",\"message\":\"missing.troop: [^\n]*\"}\n$" "${PROGRAM}"
+    --log-format json --evaluate missing.troop)
+
 # A trace of a part of the run, as the viewers read it.
 run(1 "wrote .*trace.json.*not solved: " "${PROGRAM}" --target-return 501 --max-seconds 3 --output d.troop
     --profile trace.json --profile-after 0.5 --profile-seconds 1)

@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.24)
 
 set(prefix "${SCRATCH}/prefix")
-set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON
+set(without_libraries -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON -DCMAKE_DISABLE_FIND_PACKAGE_TroopProgram=ON
                       -DCMAKE_DISABLE_FIND_PACKAGE_TroopCompression=ON -DCMAKE_DISABLE_FIND_PACKAGE_cereal=ON
                       -DCMAKE_DISABLE_FIND_PACKAGE_TroopNetwork=ON
                       -DCMAKE_DISABLE_FIND_PACKAGE_TroopMonitor=ON)

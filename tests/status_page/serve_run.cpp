@@ -104,7 +104,7 @@ int main(int, char** words) {
   const net::Token token = has_token ? net::Token::from_environment("TROOP_TOKEN") : net::Token();
   options.monitor.http = std::string(has_token ? "0.0.0.0:" : "127.0.0.1:") + words[1];
   Fleet fleet{std::strtoull(words[2], nullptr, 10)};
-  apex::RunMonitor monitor(options, token, facts(std::strtoull(words[3], nullptr, 10)));
+  apex::RunMonitor monitor(options, token, facts(std::strtoull(words[3], nullptr, 10)), apex::Console());
   std::printf("http://%s/\n", monitor.address().c_str());
   std::fflush(stdout);
   const PriorityHistogram histogram{

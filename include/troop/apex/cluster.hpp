@@ -23,6 +23,7 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
+#include <troop/apex/console.hpp>
 #include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/apex/persistence.hpp>
@@ -98,9 +99,8 @@ inline std::optional<net::TlsOptions> tls_of(const ClusterOptions& o) {
                          .server_name = o.tls_server_name};
 }
 
-inline std::function<void(const std::string&)> log_of(const Options& options) {
-  if (options.quiet) return [](const std::string&) {};
-  return troop::detail::print_to_stderr;
+inline Console console_of(const Options& options) {
+  return Console(options.log_format, to_string(options.cluster.role), options.quiet);
 }
 
 inline std::size_t environments_of(const Options& options) {
@@ -111,12 +111,12 @@ inline std::size_t planned_of(const Options& options) {
   return planned == 0 ? environments_of(options) : planned;
 }
 
-inline net::ServerOptions server_options(const Options& options) {
+inline net::ServerOptions server_options(const Options& options, const Console& console) {
   return {.listen = options.cluster.listen,
           .token = token_of(options.cluster),
           .tls = tls_of(options.cluster),
           .insecure = options.cluster.insecure,
-          .log = log_of(options)};
+          .log = console.warnings()};
 }
 
 inline net::LeaseOptions lease_options(const Options& options) {
@@ -127,8 +127,8 @@ inline net::LeaseOptions lease_options(const Options& options) {
 }
 
 /// `num_servers`: to which the process sends its items. An outbox must have room for two batches at least.
-inline net::ClientOptions client_options(const Options& options, std::size_t record_bytes,
-                                         std::size_t num_servers = 1) {
+inline net::ClientOptions client_options(const Options& options, const Console& console,
+                                         std::size_t record_bytes, std::size_t num_servers = 1) {
   const std::size_t batch_bytes = net::InsertPayload::bytes(options.actor.batch_size, record_bytes) + 64;
   const std::size_t batches = std::max<std::size_t>(3, 8 * options.num_actors / num_servers);
   const std::size_t outbox_bytes =
@@ -144,13 +144,13 @@ inline net::ClientOptions client_options(const Options& options, std::size_t rec
           .compression = options.cluster.compression,
           .max_outbox_bytes = std::max<std::size_t>(4096, outbox_bytes),
           .when_full = options.cluster.drop_oldest ? net::FullPolicy::drop_oldest : net::FullPolicy::block,
-          .log = log_of(options)};
+          .log = console.warnings()};
 }
 
 /// How the learner reaches the shards of its replay.
-inline net::RemoteReplayOptions remote_replay_options(const Options& options) {
+inline net::RemoteReplayOptions remote_replay_options(const Options& options, const Console& console) {
   return {.shards = options.cluster.shards,
-          .shard = {.client = client_options(options, 0)},
+          .shard = {.client = client_options(options, console, 0)},
           .replay = options.replay};
 }
 
@@ -203,9 +203,9 @@ void log_inserts(Shard& shard, Log& log, net::Services& services) {
 }
 
 /// What a refusal means for this process: 0, if the learner has finished; else it throws.
-inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) {
+inline int end_of(const net::RefusedError& error, bool was_working, const Console& console) {
   if (error.code() == net::RefusalCode::finished) {
-    if (!quiet) std::printf("the run is finished\n");
+    console.info("the run is finished");
     return 0;
   }
   if (!was_working) throw NotAdmitted(error.what());
@@ -216,7 +216,7 @@ inline int end_of(const net::RefusedError& error, bool was_working, bool quiet) 
 /// error and ends; the others go on. Thread-safe.
 class Playing {
  public:
-  explicit Playing(std::size_t num_actors) : left_(num_actors) {}
+  Playing(std::size_t num_actors, const Console& console) : left_(num_actors), console_(console) {}
 
   /// Calls `play`, in which `actor` plays. False when it failed; throws what it threw when nobody else plays any
   /// more, and what another process refused in any case.
@@ -234,14 +234,14 @@ class Playing {
       }
       const std::size_t left = left_.fetch_sub(1) - 1;
       if (left == 0) throw;
-      troop::detail::print_to_stderr("error: an actor has ended: " + std::string(error.what()) + "; " +
-                                     std::to_string(left) + (left == 1 ? " goes on" : " go on"));
+      console_.error("an actor has ended: %s; %zu %s on", error.what(), left, left == 1 ? "goes" : "go");
       return false;
     }
   }
 
  private:
   std::atomic<std::size_t> left_;
+  const Console console_;
 };
 
 inline int exit_code(const StopSignal& signal) {
@@ -264,10 +264,10 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
   const Clock::time_point start = Clock::now();
   const env::Spec spec = detail::spec_of<Environment>(make);
   const RecordLayout layout = env::transition_layout(spec);
-  ActorMonitor monitor(options, detail::token_of(options.cluster));
-  if (!options.quiet && !monitor.address().empty())
-    std::printf("metrics at http://%s/metrics\n", monitor.address().c_str());
-  const net::ClientOptions client_options = detail::client_options(options, layout.size());
+  const Console console = detail::console_of(options);
+  ActorMonitor monitor(options, detail::token_of(options.cluster), console);
+  if (!monitor.address().empty()) console.info("metrics at http://%s/metrics", monitor.address().c_str());
+  const net::ClientOptions client_options = detail::client_options(options, console, layout.size());
   net::Client client(client_options, layout);
   std::atomic<bool> is_connected = false;
   detail::Destination destination{client};
@@ -281,15 +281,13 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
     if (!lease) return detail::exit_code(signal);
     if (!lease->replays.empty()) {
       const net::ClientOptions to_shard =
-          detail::client_options(options, layout.size(), lease->replays.size());
+          detail::client_options(options, console, layout.size(), lease->replays.size());
       destination.shards.emplace(lease->replays, to_shard, layout);
     }
-    if (!options.quiet) {
-      std::printf("leased environments %llu to %llu of %llu\n", static_cast<unsigned long long>(lease->first),
-                  static_cast<unsigned long long>(lease->first + count - 1),
-                  static_cast<unsigned long long>(lease->planned));
-      std::fflush(stdout);
-    }
+    console.set_index(lease->first);
+    console.info("leased environments %llu to %llu of %llu", static_cast<unsigned long long>(lease->first),
+                 static_cast<unsigned long long>(lease->first + count - 1),
+                 static_cast<unsigned long long>(lease->planned));
 
     // The ticket is in the seed, so that nobody repeats the episodes of who had these places before.
     const std::uint64_t seed = Random(options.seed, "lease", lease->ticket)();
@@ -306,7 +304,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
                                                actor_options));
     }
 
-    detail::Playing playing(actors.size());
+    detail::Playing playing(actors.size(), console);
     ThreadGroup threads([] {});
     for (const auto& actor : actors) {
       threads.start([&](const std::stop_token& stop) {
@@ -340,7 +338,7 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       if (client.lease(count, Deadline::now())->replays != lease->replays)
         throw Error("the learner that is there now has its replay elsewhere: start this process anew");
       const double seconds = seconds_since(start);
-      if (!options.quiet && seconds - last_line >= 10.0) {
+      if (!console.is_quiet() && seconds - last_line >= 10.0) {
         last_line = seconds;
         const std::uint64_t dropped = destination.dropped_items();
         double mean_return = 0.0;
@@ -349,13 +347,12 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
           steps += actor->statistics().steps;
           mean_return += actor->statistics().mean_return / static_cast<double>(actors.size());
         }
-        std::printf("%6.0fs  %llu steps  eps %.4f-%.2f  return %s  parameters %llu  %s%s\n", seconds,
-                    static_cast<unsigned long long>(steps), actors.back()->epsilons().back(),
-                    actors.front()->epsilons().front(), return_text(mean_return).c_str(),
-                    static_cast<unsigned long long>(connection.parameter_version),
-                    connection.is_connected ? "connected" : "not connected",
-                    dropped == 0 ? "" : ("  dropped " + std::to_string(dropped)).c_str());
-        std::fflush(stdout);
+        console.info("%6.0fs  %llu steps  eps %.4f-%.2f  return %s  parameters %llu  %s%s", seconds,
+                     static_cast<unsigned long long>(steps), actors.back()->epsilons().back(),
+                     actors.front()->epsilons().front(), return_text(mean_return).c_str(),
+                     static_cast<unsigned long long>(connection.parameter_version),
+                     connection.is_connected ? "connected" : "not connected",
+                     dropped == 0 ? "" : ("  dropped " + std::to_string(dropped)).c_str());
       }
       std::this_thread::sleep_for(detail::kSlice);
     }
@@ -369,12 +366,12 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
       failure = std::current_exception();
     }
     tell(true);
-    if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout && !options.quiet)
-      std::fprintf(stderr, "%s did not take the last items in time: they are lost\n",
-                   destination.shards ? "the shards" : "the learner");
+    if (destination.stop(Deadline::after(std::chrono::seconds(2))) == Outcome::timeout)
+      console.warning("%s did not take the last items in time: they are lost",
+                      destination.shards ? "the shards" : "the learner");
     if (failure) std::rethrow_exception(failure);
   } catch (const net::RefusedError& error) {
-    return detail::end_of(error, !actors.empty(), options.quiet);
+    return detail::end_of(error, !actors.empty(), console);
   }
   return detail::exit_code(signal);
 }
@@ -386,30 +383,27 @@ int act(const Options& options, const nn::Network& network, const Make& make, co
 template <class Storage = ArrayStorage>
 int serve_shard(const Options& options, const RecordLayout& layout, const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
-  ShardMonitor monitor(options, detail::token_of(options.cluster));
-  if (!options.quiet && !monitor.address().empty())
-    std::printf("metrics at http://%s/metrics\n", monitor.address().c_str());
-  KeptRun kept(options, {.environment = "shard", .network = {}, .layout = layout}, detail::log_of(options));
+  const Console console = detail::console_of(options);
+  ShardMonitor monitor(options, detail::token_of(options.cluster), console);
+  if (!monitor.address().empty()) console.info("metrics at http://%s/metrics", monitor.address().c_str());
+  KeptRun kept(options, {.environment = "shard", .network = {}, .layout = layout}, console.warnings());
   PrioritizedReplay<DynamicRecord, Storage> replay(options.replay, layout);
   net::ShardService shard(replay);
   net::Services services = shard.services();
   const auto log = kept.open_log(replay);
   if (log) detail::log_inserts(shard, *log, services);
-  net::Server server(detail::server_options(options), layout, services, kept.sessions());
-  if (!options.quiet) detail::say_restored(kept, replay.size());
-  if (!options.quiet) std::printf("listening on %s\n", net::to_string(server.address()).c_str());
-  std::fflush(stdout);
+  net::Server server(detail::server_options(options, console), layout, services, kept.sessions());
+  detail::say_restored(console, kept, replay.size());
+  console.info("listening on %s", net::to_string(server.address()).c_str());
   double last_line = 0.0;
   const auto show = [&](double seconds) {
-    if (options.quiet) return;
     last_line = seconds;
     const ReplayStatistics statistics = replay.statistics();
-    std::printf("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu%s\n", seconds,
-                statistics.size, statistics.capacity, static_cast<unsigned long long>(statistics.inserts),
-                static_cast<unsigned long long>(statistics.samples),
-                static_cast<unsigned long long>(server.statistics().connections),
-                detail::in_brackets(kept.alarm()).c_str());
-    std::fflush(stdout);
+    console.info("%6.0fs  %zu of %zu items  inserts %llu  samples %llu  clients %llu%s", seconds,
+                 statistics.size, statistics.capacity, static_cast<unsigned long long>(statistics.inserts),
+                 static_cast<unsigned long long>(statistics.samples),
+                 static_cast<unsigned long long>(server.statistics().connections),
+                 detail::in_brackets(kept.alarm()).c_str());
   };
   while (signal.received() == 0) {
     std::this_thread::sleep_for(detail::kSlice);
@@ -431,7 +425,8 @@ int evaluate_newest(const Options& options, const nn::Network& network, const Ma
                     const StopSignal& signal) {
   const Clock::time_point start = Clock::now();
   const auto is_over = [&] { return signal.received() != 0 || seconds_since(start) >= options.max_seconds; };
-  net::Client client(detail::client_options(options, 0));
+  const Console console = detail::console_of(options);
+  net::Client client(detail::client_options(options, console, 0));
   auto evaluator = detail::make_evaluator<Environment>(options, network, make);
   std::uint64_t version = 0;
   std::vector<float> parameters;
@@ -442,14 +437,13 @@ int evaluate_newest(const Options& options, const nn::Network& network, const Ma
       evaluator.network().set_parameters(parameters);
       const agent::EvaluationResult played = evaluator.evaluate(1, is_over);
       if (played.returns.size() < options.evaluation_episodes) break;  // stopped half-way
-      std::printf("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s%s\n",
-                  static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
-                  played.returns.size(), return_text(played.deviation()).c_str(),
-                  detail::human_text(evaluator.spec().human_normalised(played.mean())).c_str());
-      std::fflush(stdout);
+      console.result("evaluated: parameters=%llu mean_return=%s episodes=%zu deviation=%s%s",
+                     static_cast<unsigned long long>(version), return_text(played.mean()).c_str(),
+                     played.returns.size(), return_text(played.deviation()).c_str(),
+                     detail::human_text(evaluator.spec().human_normalised(played.mean())).c_str());
     }
   } catch (const net::RefusedError& error) {
-    return detail::end_of(error, version != 0, options.quiet);
+    return detail::end_of(error, version != 0, console);
   }
   return detail::exit_code(signal);
 }

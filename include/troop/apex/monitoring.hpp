@@ -17,6 +17,7 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
+#include <troop/apex/console.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/core/clock.hpp>
 #include <troop/core/error.hpp>
@@ -55,11 +56,13 @@ namespace detail {
 
 /// A server for `--http`, or none without it. Throws CannotBegin, naming that option.
 inline std::unique_ptr<monitor::HttpServer> make_http(const Options& options, const net::Token& token,
-                                                      monitor::HttpServices services) {
+                                                      monitor::HttpServices services,
+                                                      const Console& console) {
   if (options.monitor.http.empty()) return nullptr;
-  monitor::HttpOptions http{
-      .listen = options.monitor.http, .token = token, .insecure = options.cluster.insecure};
-  if (options.quiet) http.log = [](const std::string&) {};
+  monitor::HttpOptions http{.listen = options.monitor.http,
+                            .token = token,
+                            .insecure = options.cluster.insecure,
+                            .log = console.warnings()};
   try {
     return std::make_unique<monitor::HttpServer>(http, std::move(services));
   } catch (const InvalidArgument& error) {
@@ -123,15 +126,17 @@ inline monitor::ClusterSample cluster_sample(const net::ServerStatistics& s) {
 class RunMonitor {
  public:
   /// Throws CannotBegin, naming the option, where it cannot listen or write.
-  RunMonitor(const Options& options, const net::Token& token, const monitor::RunFacts& facts)
+  RunMonitor(const Options& options, const net::Token& token, const monitor::RunFacts& facts,
+             const Console& console)
       : monitor_(options.monitor),
+        console_(console),
         has_readers_(!options.monitor.http.empty() || !options.monitor.tensorboard.empty()),
         actors_(table_options(options.cluster.lease_seconds)),
         status_(facts, metrics_, actors_) {
     metrics_.collect([] { return metrics().families(); });
     if (!options.monitor.tensorboard.empty()) {
       const auto open = [&](const std::string& directory, std::uint64_t monitor::RunBefore::*step) {
-        monitor::EventFileOptions file{.directory = directory};
+        monitor::EventFileOptions file{.directory = directory, .log = console.warnings()};
         if (facts.before) file.resumed_at = *facts.before.*step;
         return std::make_unique<monitor::EventFile>(file);
       };
@@ -145,14 +150,14 @@ class RunMonitor {
       }
       write_options(options, facts.before.value_or(monitor::RunBefore()).learner_steps);
     }
-    http_ = detail::make_http(options, token,
-                              {.metrics = &metrics_,
-                               .status = [this] { return status_.json(); },
-                               .summary = [this] { return status_.summary(); },
-                               .actors = [this] { return status_.actors_table(); },
-                               .obstacle = [this]() -> std::string {
-                                 return is_ready_.load() ? "" : "the run has not begun yet";
-                               }});
+    http_ = detail::make_http(
+        options, token,
+        {.metrics = &metrics_,
+         .status = [this] { return status_.json(); },
+         .summary = [this] { return status_.summary(); },
+         .actors = [this] { return status_.actors_table(); },
+         .obstacle = [this]() -> std::string { return is_ready_.load() ? "" : "the run has not begun yet"; }},
+        console);
   }
 
   RunMonitor(const RunMonitor&) = delete;
@@ -291,10 +296,10 @@ class RunMonitor {
     trace_->stop();
     try {
       trace_->write(monitor_.profile);
-      troop::detail::print_to_stderr("wrote a trace of " + std::to_string(trace_->size()) + " spans to " +
-                                     monitor_.profile + "; open it in https://ui.perfetto.dev");
+      console_.info("wrote a trace of %zu spans to %s; open it in https://ui.perfetto.dev", trace_->size(),
+                    monitor_.profile.c_str());
     } catch (const Error& error) {
-      troop::detail::print_to_stderr("--profile: " + std::string(error.what()));
+      console_.error("--profile: %s", error.what());
     }
   }
 
@@ -354,6 +359,7 @@ class RunMonitor {
   }
 
   const MonitorOptions monitor_;
+  const Console console_;
   const bool has_readers_;
   monitor::Metrics metrics_;
   monitor::ActorTable actors_;
@@ -373,7 +379,7 @@ class RunMonitor {
 /// Watches an actor process: probes and metrics with `--http`, reports to the learner.
 class ActorMonitor {
  public:
-  ActorMonitor(const Options& options, const net::Token& token)
+  ActorMonitor(const Options& options, const net::Token& token, const Console& console)
       : steps_(metrics_.counter("troop_process_steps_total", "Environment steps of this process.")),
         dropped_(
             metrics_.counter("troop_process_dropped_items_total", "Items that the outbox had no room for.")),
@@ -381,9 +387,11 @@ class ActorMonitor {
         connected_(metrics_.gauge("troop_process_connected", "1 while it is connected to the learner.")),
         version_(metrics_.gauge("troop_process_parameter_version", "Version of the parameters that act.")) {
     metrics_.collect([] { return metrics().families(); });
-    http_ = detail::make_http(options, token, {.metrics = &metrics_, .obstacle = [this]() -> std::string {
-                                                 return is_acting_.load() ? "" : "nothing acts yet";
-                                               }});
+    http_ = detail::make_http(
+        options, token,
+        {.metrics = &metrics_,
+         .obstacle = [this]() -> std::string { return is_acting_.load() ? "" : "nothing acts yet"; }},
+        console);
   }
 
   /// Where the server is; empty without one.
@@ -414,12 +422,14 @@ class ActorMonitor {
 /// Watches a shard: probes and metrics with `--http`.
 class ShardMonitor {
  public:
-  ShardMonitor(const Options& options, const net::Token& token) {
+  ShardMonitor(const Options& options, const net::Token& token, const Console& console) {
     metrics_.collect([] { return metrics().families(); });
-    http_ =
-        detail::make_http(options, token, {.metrics = &metrics_, .obstacle = [this]() -> std::string {
-                                             return is_listening_.load() ? "" : "the replay is being filled";
-                                           }});
+    http_ = detail::make_http(options, token,
+                              {.metrics = &metrics_,
+                               .obstacle = [this]() -> std::string {
+                                 return is_listening_.load() ? "" : "the replay is being filled";
+                               }},
+                              console);
   }
 
   /// Where the server is; empty without one.

@@ -28,6 +28,7 @@
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/learner.hpp>
+#include <troop/apex/console.hpp>
 #include <troop/apex/device.hpp>
 #include <troop/core/error.hpp>
 #include <troop/core/nearest_word.hpp>
@@ -46,6 +47,11 @@ namespace troop::apex {
 /// What a process is: everything in one, or a part of a cluster. The learner is its head, with the replay
 /// unless that is in shards, processes of the role replay; actors and evaluators come and go.
 enum class Role { all, learner, replay, actor, evaluator };
+
+inline const char* to_string(Role role) {
+  constexpr const char* kNames[] = {"all", "learner", "replay", "actor", "evaluator"};
+  return kNames[static_cast<std::size_t>(role)];
+}
 
 /// How the processes of a cluster find and trust each other.
 struct ClusterOptions {
@@ -136,6 +142,7 @@ struct Options {
   /// A saved network, a checkpoint or a run directory, to play instead of training.
   std::string evaluate = {};
   bool quiet = false;  ///< no progress, only the result
+  LogFormat log_format = LogFormat::text;
 
   /// Throws InvalidArgument naming the option as it is written on the command line.
   void validate() const;
@@ -204,6 +211,8 @@ class OptionTable {
     text("output", o.output, "file for the trained network, an earlier one is kept as NAME.1 (empty: none)");
     text("evaluate", o.evaluate, "play this saved network, checkpoint or run directory instead of training");
     flag("quiet", o.quiet, "print the result only");
+    choice("log_format", o.log_format, {{"text", LogFormat::text}, {"json", LogFormat::json}},
+           "lines for people, or an object a line for what collects logs");
     group("Evaluation");
     number("evaluation_interval", o.evaluation_interval, "learner steps between two evaluations");
     number("evaluation_episodes", o.evaluation_episodes, "episodes of an evaluation");

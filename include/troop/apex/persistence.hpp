@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include <troop/agent/learner.hpp>
+#include <troop/apex/console.hpp>
 #include <troop/apex/monitoring.hpp>
 #include <troop/apex/options.hpp>
 #include <troop/core/bytes.hpp>
@@ -92,13 +92,13 @@ inline Clock::duration duration_of(double seconds) {
 }
 
 /// A network to be played: one that was saved, a checkpoint, or the newest checkpoint of a run directory.
-inline nn::LoadedNetwork load_to_play(const std::string& path) {
+inline nn::LoadedNetwork load_to_play(const std::string& path, const Console& console = Console()) {
   const auto from = [](const durability::Checkpoint& checkpoint) {
     return nn::LoadedNetwork{nn::parse_network(checkpoint.info.network), checkpoint.online};
   };
   if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
     const durability::ObjectStore store(path, durability::StoreKind::disk);
-    const auto found = durability::read_newest_checkpoint(store, troop::detail::print_to_stderr);
+    const auto found = durability::read_newest_checkpoint(store, console.warnings());
     if (!found) throw FileError(path, "holds no checkpoint");
     return from(found->checkpoint);
   }
@@ -398,10 +398,10 @@ class KeptRun {
 namespace detail {
 
 /// Says in a line what a run goes on with. `size`: items in the replay.
-inline void say_restored(const KeptRun& kept, std::size_t size) {
+inline void say_restored(const Console& console, const KeptRun& kept, std::size_t size) {
   if (!kept.is_resumed()) return;
-  std::printf("resumed %s: learner step %llu, %zu items in the replay\n", kept.path().c_str(),
-              static_cast<unsigned long long>(kept.info().learner_steps), size);
+  console.info("resumed %s: learner step %llu, %zu items in the replay", kept.path().c_str(),
+               static_cast<unsigned long long>(kept.info().learner_steps), size);
 }
 
 }  // namespace detail

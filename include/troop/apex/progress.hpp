@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <troop/apex/console.hpp>
 #include <troop/core/clock.hpp>
 
 namespace troop::apex {
@@ -67,10 +68,11 @@ struct ProgressReport {
 /// a line a second.
 class Progress {
  public:
-  explicit Progress(bool quiet, std::FILE* stream = stdout)
-      : stream_(stream),
-        quiet_(quiet),
-        terminal_(isatty(fileno(stream)) == 1),
+  /// Lines that are not for people to watch are the console's.
+  explicit Progress(const Console& console)
+      : console_(console),
+        stream_(console.out()),
+        terminal_(console.format() == LogFormat::text && isatty(fileno(stream_)) == 1),
         interval_(terminal_ ? 0.1 : 1.0) {}
 
   Progress(const Progress&) = delete;
@@ -78,24 +80,28 @@ class Progress {
   ~Progress() { finish(); }
 
   /// Whether it is time for another line.
-  bool is_due(double seconds) const noexcept { return !quiet_ && seconds - last_.seconds >= interval_; }
+  bool is_due(double seconds) const noexcept {
+    return !console_.is_quiet() && seconds - last_.seconds >= interval_;
+  }
 
   /// `details`: further lines in UTF-8 for a terminal, each with its end, if there are any.
   void print(const ProgressReport& report, const std::string& details = {}) {
-    if (quiet_) return;
+    if (console_.is_quiet()) return;
     if (terminal_) {
       write_over(details + text(report));
+      std::fflush(stream_);
     } else {
-      std::fprintf(stream_, "%s\n", text(report).c_str());
+      console_.info("%s", text(report).c_str());
     }
-    std::fflush(stream_);
     last_ = report;
   }
 
   /// Ends the live lines, so that other output begins on a line of its own.
   void finish() {
-    if (open_lines_ > 0) std::fprintf(stream_, "\n");
-    std::fflush(stream_);
+    if (open_lines_ > 0) {
+      std::fprintf(stream_, "\n");
+      std::fflush(stream_);
+    }
     open_lines_ = 0;
   }
 
@@ -179,8 +185,9 @@ class Progress {
            (losses == 0 ? "" : "  lost " + std::to_string(losses));
   }
 
+  const Console console_;
   std::FILE* stream_;
-  bool quiet_, terminal_;
+  bool terminal_;
   std::size_t open_lines_ = 0;  // on the terminal, without an end
   double interval_;
   ProgressReport last_;

@@ -23,6 +23,7 @@
 #include <troop/agent/evaluator.hpp>
 #include <troop/agent/learner.hpp>
 #include <troop/apex/cluster.hpp>
+#include <troop/apex/console.hpp>
 #include <troop/apex/device.hpp>
 #include <troop/apex/learner_network.hpp>
 #include <troop/apex/monitoring.hpp>
@@ -315,7 +316,8 @@ inline RunResult result_of(const KeptRun& kept, const Options& options, double t
 template <class Environment, class Storage, class Replay, class Make>
 RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalReplay<Storage>>* sink,
                      const Options& options, double target, const nn::Network& network, const Make& make,
-                     const StopSignal& signal, Clock::time_point start, RunMonitor& monitor, KeptRun& kept) {
+                     const StopSignal& signal, Clock::time_point start, const Console& console,
+                     RunMonitor& monitor, KeptRun& kept) {
   constexpr bool kIsElsewhere = std::same_as<Replay, net::RemoteReplay>;
 
   // The learner.
@@ -357,9 +359,8 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
                            .report = [&](std::span<const std::byte> report) { monitor.take_report(report); },
                            .held = [&](const std::string& name) { monitor.take_sign_of_life(name); }};
     if (sink != nullptr) sink->serve(services);
-    server.emplace(server_options(options), replay.layout(), std::move(services), kept.sessions());
-    if (!options.quiet) std::printf("listening on %s\n", net::to_string(server->address()).c_str());
-    std::fflush(stdout);
+    server.emplace(server_options(options, console), replay.layout(), std::move(services), kept.sessions());
+    console.info("listening on %s", net::to_string(server->address()).c_str());
   }
 
   // Evaluation and progress.
@@ -367,7 +368,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
   RunResult result;
   result.seed = options.seed;
   result.target_return = target;
-  Progress progress(options.quiet);
+  Progress progress(console);
   std::uint64_t next_evaluation = learner.steps() + options.evaluation_interval, version = 0;
   std::vector<float> played_parameters;
   const auto is_over = [&] {
@@ -444,7 +445,7 @@ RunResult train_from(Replay& replay, RateLimiter& limiter, LoggedSink<LocalRepla
   });
 
   const auto train = [&] {
-    Playing playing(actors.size());
+    Playing playing(actors.size(), console);
     if (options.deterministic) {
       std::vector<Actor*> players;
       for (const auto& actor : actors) players.push_back(actor.get());
@@ -537,23 +538,24 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
   const nn::Network network = detail::check<Storage>(options, spec, sizeof(Environment), architecture);
   const double target = detail::target_of(options, spec);
   const RecordLayout layout = env::transition_layout(spec);
+  const Console console = detail::console_of(options);
   KeptRun kept(options, {.environment = spec.name, .network = to_string(network), .layout = layout},
-               detail::log_of(options));
+               console.warnings());
   if (kept.finished()) return detail::result_of(kept, options, target);
   const Clock::time_point start = Clock::now() - detail::duration_of(kept.info().seconds);
   RateLimiterOptions rate = options.rate;
-  if (options.quiet) rate.report = {};
+  if (console.is_quiet() || console.format() != LogFormat::text) rate.report = console.warnings();
   RateLimiter limiter(rate);
-  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec, kept));
-  if (!options.quiet && !monitor.address().empty())
-    std::printf("status page at http://%s\n", monitor.address().c_str());
+  RunMonitor monitor(options, detail::token_of(options.cluster), detail::facts_of(options, spec, kept),
+                     console);
+  if (!monitor.address().empty()) console.info("status page at http://%s", monitor.address().c_str());
   const auto train_here = [&]<class S>(detail::LocalReplay<S>& replay) {
     const auto log = kept.open_log(replay);
     kept.restore(limiter, options.replay, replay.size());
-    if (!options.quiet) detail::say_restored(kept, replay.size());
+    detail::say_restored(console, kept, replay.size());
     LoggedSink sink(replay, limiter, log.get());
     return detail::train_from<Environment, S>(replay, limiter, &sink, options, target, network, make, signal,
-                                              start, monitor, kept);
+                                              start, console, monitor, kept);
   };
   if (options.cluster.shards.empty()) {
     if constexpr (cuda::is_built() && !std::same_as<Storage, ArrayStorage>) {
@@ -567,10 +569,10 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
     return train_here(replay);
   }
   kept.restore(limiter);
-  net::RemoteReplay replay(detail::remote_replay_options(options), layout, limiter);
-  if (!options.quiet) detail::say_restored(kept, replay.size());
+  net::RemoteReplay replay(detail::remote_replay_options(options, console), layout, limiter);
+  detail::say_restored(console, kept, replay.size());
   return detail::train_from<Environment, Storage>(replay, limiter, nullptr, options, target, network, make,
-                                                  signal, start, monitor, kept);
+                                                  signal, start, console, monitor, kept);
 }
 
 /// Plays a saved network greedily and prints what it earned. Returns 0, or 1 when the time was over before
@@ -578,7 +580,8 @@ RunResult train(const Options& options, const nn::Network& architecture, const M
 template <class Environment, class Make = detail::MakeDefault<Environment>>
 int evaluate(const Options& options, const Make& make = {}) {
   const Clock::time_point start = Clock::now();
-  const nn::LoadedNetwork saved = detail::load_to_play(options.evaluate);
+  const Console console = detail::console_of(options);
+  const nn::LoadedNetwork saved = detail::load_to_play(options.evaluate, console);
   const env::Spec spec = detail::spec_of<Environment>(make);
   spec.validate();
   const nn::Network expected =
@@ -591,18 +594,16 @@ int evaluate(const Options& options, const Make& make = {}) {
   evaluator.network().set_parameters(saved.parameters);
   const agent::EvaluationResult played =
       evaluator.evaluate(1, [&] { return seconds_since(start) >= options.max_seconds; });
-  std::printf(
-      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s%s seconds=%.1f seed=%llu "
-      "file=%s\n",
+  console.result(
+      "evaluated: mean_return=%s episodes=%zu deviation=%s min=%s max=%s%s seconds=%.1f seed=%llu file=%s",
       return_text(played.mean()).c_str(), played.returns.size(), return_text(played.deviation()).c_str(),
       return_text(played.min()).c_str(), return_text(played.max()).c_str(),
       detail::human_text(spec.human_normalised(played.mean())).c_str(), seconds_since(start),
       static_cast<unsigned long long>(options.seed), options.evaluate.c_str());
   if (played.returns.size() == options.evaluation_episodes) return 0;
-  std::fflush(stdout);
-  std::fprintf(stderr, "error: %zu of %zu episodes did not end within --max-seconds %g\n",
-               options.evaluation_episodes - played.returns.size(), options.evaluation_episodes,
-               options.max_seconds);
+  console.error("%zu of %zu episodes did not end within --max-seconds %g",
+                options.evaluation_episodes - played.returns.size(), options.evaluation_episodes,
+                options.max_seconds);
   return 1;
 }
 
@@ -622,6 +623,7 @@ template <class Environment, class Storage = ArrayStorage, class Make = detail::
 int run(const Options& options, const nn::Network& architecture, const Make& make = {}) {
   if constexpr (!env::VectorizedEnvironment<Environment>)
     static_assert(env::check_environment<Environment>());
+  const Console console = detail::console_of(options);
   bool started = false;
   try {
     options.validate();
@@ -631,10 +633,10 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     const bool trains = options.cluster.role == Role::all || options.cluster.role == Role::learner;
     if (trains && !options.output.empty()) detail::require_writable(options.output);
     const ChosenDevice device = trains ? detail::device_of(options) : ChosenDevice{};
-    if (trains && !options.quiet) {
-      if (!device.note.empty()) std::printf("note: %s\n", device.note.c_str());
+    if (trains) {
+      if (!device.note.empty()) console.info("note: %s", device.note.c_str());
       for (const std::string& note : detail::notes<Storage>(options, spec))
-        std::printf("note: %s\n", note.c_str());
+        console.info("note: %s", note.c_str());
     }
     started = true;
     const StopSignal signal;  // until the network is saved
@@ -644,26 +646,24 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (options.cluster.role == Role::evaluator)
       return evaluate_newest<Environment>(options, network, make, signal);
     const auto save = [&](const RunResult& result) {
-      std::FILE* const out =
-          result.signal == SIGPIPE ? stderr : stdout;  // nobody reads the other one any more
-      const std::string last_line = to_string(result) + "\n";
+      if (result.signal == SIGPIPE) console.use_only_stderr();
+      const std::string last_line = to_string(result);
       if (!options.output.empty()) {
         std::string earlier;
         try {
           earlier = keep_earlier_file(options.output);
           nn::save_network(options.output, network, result.parameters);
         } catch (const Error&) {
-          std::fputs(last_line.c_str(), out);
+          console.result("%s", last_line.c_str());
           throw;
         }
-        if (!options.quiet && !earlier.empty())
-          std::fprintf(out, "kept the earlier %s as %s\n", options.output.c_str(), earlier.c_str());
-        if (!options.quiet)
-          std::fprintf(out, "%ssaved the network to %s; play it with --evaluate %s\n",
-                       result.signal ? "stopped by a signal: " : "", options.output.c_str(),
-                       options.output.c_str());
+        if (!earlier.empty())
+          console.info("kept the earlier %s as %s", options.output.c_str(), earlier.c_str());
+        console.info("%ssaved the network to %s; play it with --evaluate %s",
+                     result.signal ? "stopped by a signal: " : "", options.output.c_str(),
+                     options.output.c_str());
       }
-      std::fputs(last_line.c_str(), out);
+      console.result("%s", last_line.c_str());
     };
     RunResult result;
     try {
@@ -673,8 +673,8 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
       throw;
     }
     if (!result.finished_before.empty()) {
-      std::printf("the run in %s was finished before: %s\n", options.keep.run_dir.c_str(),
-                  result.finished_before.c_str());
+      console.result("the run in %s was finished before: %s", options.keep.run_dir.c_str(),
+                     result.finished_before.c_str());
       return result.solved || std::isnan(result.target_return) ? 0 : 1;
     }
     save(result);
@@ -682,11 +682,10 @@ int run(const Options& options, const nn::Network& architecture, const Make& mak
     if (result.signal != 0) return 128 + result.signal;
     return std::isnan(result.target_return) ? 0 : 1;
   } catch (const CannotBegin& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    console.error("%s", error.what());
     return 2;
   } catch (const std::exception& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "error: %s\n", error.what());
+    console.error("%s", error.what());
     return started ? 1 : 2;
   }
 }
