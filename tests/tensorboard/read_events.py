@@ -87,11 +87,11 @@ def killed_and_resumed(cart_pole, directory):
     with subprocess.Popen([*command, "--max-seconds", "600"], stdout=subprocess.DEVNULL) as run:
         checkpoints = os.path.join(directory, "kept", "checkpoints")
         begin = time.monotonic()
-        while run.poll() is None and (time.monotonic() - begin < 10 or not os.listdir(checkpoints)):
+        while run.poll() is None and (time.monotonic() - begin < 16 or not os.listdir(checkpoints)):
             assert time.monotonic() - begin < 120, "no checkpoint"
             time.sleep(0.1)
         run.send_signal(signal.SIGKILL)
-    told = subprocess.run([*command, "--max-seconds", "20"], capture_output=True, text=True).stdout
+    told = subprocess.run([*command, "--max-seconds", "34"], capture_output=True, text=True).stdout
     (line,) = [line for line in told.splitlines() if line.startswith("resumed ")]
     return int(line.split("learner step ")[1].split(",")[0])
 
