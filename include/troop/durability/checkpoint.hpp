@@ -69,30 +69,19 @@ struct CheckpointInfo {
 
 /// A whole checkpoint.
 struct Checkpoint {
-  static constexpr std::size_t kLargeState = std::size_t{1} << 20;  // numbers, 4 MB
-
   CheckpointInfo info;
   std::vector<float> online, target, optimizer;
   std::vector<ClientBatch> sessions;  ///< the longest away first
 
-  /// Copies a network's state; the vectors keep their memory from one time to the next. The optimizer's, of a large
-  /// network half of it all, is copied by a second thread: one alone does not use what the memory can carry.
+  /// Copies a network's state; the vectors keep their memory from one time to the next.
   template <nn::QNetwork Network>
   void copy_from(Network& network) {
-    const std::span<const float> state = network.optimizer_state();
-    optimizer.resize(state.size());
-    const auto copy_state = [&] { std::copy(state.begin(), state.end(), optimizer.begin()); };
     const auto copy = [](std::span<const float> from, std::vector<float>& to) {
       to.assign(from.begin(), from.end());
     };
-    std::jthread second;
-    if (state.size() >= kLargeState) {
-      second = std::jthread(copy_state);
-    } else {
-      copy_state();
-    }
     copy(network.parameters(), online);
     copy(network.target_parameters(), target);
+    copy(network.optimizer_state(), optimizer);
     info.network = to_string(network.network());
     info.parameters = online.size();
     info.optimizer_steps = network.optimizer_steps();
