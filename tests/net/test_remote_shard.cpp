@@ -338,7 +338,7 @@ TEST_CASE("a shard that does not answer in time is lost until it does") {
   options.deadline = 50ms;
   const auto slow = std::make_shared<RemoteShard>(options, kProportional, kLayout);
   const auto good = std::make_shared<RemoteShard>(to_shard(hosts[0]->address()), kProportional, kLayout);
-  REQUIRE(eventually([&] { return good->is_there() && slow->shard_statistics().losses == 1; }));
+  REQUIRE(eventually([&] { return good->is_there() && slow->shard_statistics().losses >= 1; }));
   CHECK(slow->shard_statistics().last_error == "no answer within 0.05 s");
   ShardedReplay<RemoteShard> remote({good, slow});
   Random random(1);
