@@ -12,7 +12,7 @@ configure = @cmake --preset $(PRESET) --log-level=WARNING >/dev/null
 build = @cmake --build --preset $(PRESET)
 # GCC 12's ThreadSanitizer does not start under the wide address randomisation of some kernels.
 launcher = $(if $(filter tsan,$(PRESET)),$(shell setarch -R true 2>/dev/null && echo setarch -R))
-sources = find include tests bench examples tools -name '*.hpp' -o -name '*.cpp'
+sources = find include src tests bench examples tools -name '*.hpp' -o -name '*.cpp'
 
 .PHONY: help build run run-catch run-atari test test-cuda fuzz chaos rehearsal cluster-lab atari-deps bench bench-report docs \
         format format-check install clean

@@ -1,13 +1,18 @@
-# Headers and package files, all in the install component `devel`. Nothing here depends on the processor, but for
-# the library of the CUDA learner where there is one. Every path in the package is relative to it: the installed
-# tree may be moved.
+# Headers, libraries and package files, all in the install component `devel`. Every path in the package is relative
+# to it: the installed tree may be moved.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/troop")
+set(processors ARCH_INDEPENDENT)
 foreach(component IN LISTS troop_components)
   if(TARGET troop_${component})
+    get_target_property(kind troop_${component} TYPE)
+    if(kind STREQUAL "STATIC_LIBRARY")
+      set(processors "")
+    endif()
     install(TARGETS troop_${component} EXPORT troop-${component}
+            ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT devel
             FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT devel)
     install(EXPORT troop-${component} NAMESPACE troop:: FILE troop-${component}.cmake
             DESTINATION "${package_dir}" COMPONENT devel)
@@ -16,7 +21,6 @@ endforeach()
 
 configure_package_config_file(cmake/troopConfig.cmake.in "${PROJECT_BINARY_DIR}/troopConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
-set(processors ARCH_INDEPENDENT)
 if(TROOP_CUDA)
   set(processors "")
   install(TARGETS troop_cuda_backend EXPORT troop-cuda COMPONENT devel)

@@ -35,10 +35,11 @@ function(configure source build)
       -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN} PARENT_SCOPE)
 endfunction()
 
-# install([<cache setting>...]): configures troop afresh and installs it; being headers only it is not built.
+# install([<cache setting>...]): configures troop afresh, builds its libraries and installs it.
 function(install)
-  configure("${SOURCE}" "${SCRATCH}/troop" -DTROOP_BUILD_TESTS=OFF -DTROOP_BUILD_EXAMPLES=OFF ${ARGN})
+  configure("${SOURCE}" "${SCRATCH}/troop" -DTROOP_BUILD_TESTS=OFF -DTROOP_BUILD_EXAMPLES=OFF -DTROOP_BUILD_TOOLS=OFF ${ARGN})
   run(${configure_command})
+  run(${CMAKE_COMMAND} --build "${SCRATCH}/troop")
   run(${CMAKE_COMMAND} --install "${SCRATCH}/troop" --prefix "${prefix}" --component devel)
 endfunction()
 

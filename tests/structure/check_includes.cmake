@@ -1,6 +1,6 @@
 # cmake -D ROOT=<source tree> -P check_includes.cmake
 #
-# Reads every #include line below include/troop and refuses one that goes against the arrows between the folders or
+# Reads every #include line below include/troop and src and refuses one that goes against the arrows between the folders or
 # brings a library into a folder that must do without it.
 cmake_minimum_required(VERSION 3.24)
 include("${ROOT}/cmake/troopComponents.cmake")
@@ -17,9 +17,10 @@ foreach(component IN LISTS troop_components)
 endforeach()
 
 set(problems "")
-file(GLOB_RECURSE headers RELATIVE "${ROOT}/include/troop" "${ROOT}/include/troop/*")
+file(GLOB_RECURSE headers RELATIVE "${ROOT}" "${ROOT}/include/troop/*" "${ROOT}/src/*")
 foreach(header IN LISTS headers)
-  string(REGEX REPLACE "/.*" "" folder "${header}")
+  string(REGEX REPLACE "^(include/troop|src)/" "" name "${header}")
+  string(REGEX REPLACE "/.*" "" folder "${name}")
   if(NOT folder IN_LIST known)
     list(APPEND problems "${header}: no component in cmake/troopComponents.cmake owns it")
     continue()
@@ -29,12 +30,12 @@ foreach(header IN LISTS headers)
     set(part ${${folder}_part})
   endif()
 
-  file(STRINGS "${ROOT}/include/troop/${header}" once REGEX "^#pragma once")
-  if(NOT once AND NOT header MATCHES "[.]cu$")
+  file(STRINGS "${ROOT}/${header}" once REGEX "^#pragma once")
+  if(NOT once AND NOT header MATCHES "[.]c(u|pp)$")
     list(APPEND problems "${header}: lacks #pragma once")
   endif()
 
-  file(STRINGS "${ROOT}/include/troop/${header}" lines REGEX "^[ \t]*#[ \t]*include")
+  file(STRINGS "${ROOT}/${header}" lines REGEX "^[ \t]*#[ \t]*include")
   foreach(line IN LISTS lines)
     if(NOT line MATCHES "include[ \t]*[<\"]([^>\"]+)[>\"]")
       continue()
@@ -47,7 +48,7 @@ foreach(header IN LISTS headers)
       endif()
     elseif(target MATCHES "^troop/(.+)$")
       # From inside a folder only the headers without contents of their own; umbrellas are for users.
-      if(NOT CMAKE_MATCH_1 IN_LIST troop_core_top AND NOT "${header}" STREQUAL "apex.hpp")
+      if(NOT CMAKE_MATCH_1 IN_LIST troop_core_top AND NOT "${name}" STREQUAL "apex.hpp")
         list(APPEND problems "${header}: must not include <${target}>, which is for users")
       endif()
     elseif(target MATCHES "/" AND NOT target MATCHES "^(sys|linux|netinet|arpa)/")
@@ -63,5 +64,5 @@ endforeach()
 
 if(problems)
   list(JOIN problems "\n  " problems)
-  message(FATAL_ERROR "include/troop/\n  ${problems}")
+  message(FATAL_ERROR "${problems}")
 endif()

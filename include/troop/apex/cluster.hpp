@@ -2,24 +2,21 @@
 /// The processes of a cluster besides its learner: shards, actors and evaluators, and what they share with it.
 #pragma once
 
-#include <algorithm>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include <troop/agent/actor.hpp>
 #include <troop/agent/evaluator.hpp>
@@ -71,12 +68,7 @@ env::Spec spec_of(const Make& make) {
 }
 
 /// " human_normalised=87.1%", or nothing for NaN.
-inline std::string human_text(double human_normalised) {
-  if (std::isnan(human_normalised)) return "";
-  char text[64];
-  std::snprintf(text, sizeof text, " human_normalised=%.1f%%", 100.0 * human_normalised);
-  return text;
-}
+std::string human_text(double human_normalised);
 
 template <class Environment, class Make>
 auto make_evaluator(const Options& options, const nn::Network& network, const Make& make) {
@@ -86,102 +78,38 @@ auto make_evaluator(const Options& options, const nn::Network& network, const Ma
       nn::EigenNetwork(network, options.seed), {.epsilon = options.evaluation_epsilon, .seed = options.seed});
 }
 
-inline net::Token token_of(const ClusterOptions& options) {
-  if (!options.token_file.empty()) return net::Token::from_file(options.token_file);
-  return std::getenv("TROOP_TOKEN") != nullptr ? net::Token::from_environment("TROOP_TOKEN") : net::Token();
-}
+net::Token token_of(const ClusterOptions& options);
 
-inline std::optional<net::TlsOptions> tls_of(const ClusterOptions& o) {
-  if (!o.tls && o.tls_certificate.empty() && o.tls_authority.empty()) return std::nullopt;
-  return net::TlsOptions{.certificate = o.tls_certificate,
-                         .key = o.tls_key,
-                         .authority = o.tls_authority,
-                         .server_name = o.tls_server_name};
-}
+std::optional<net::TlsOptions> tls_of(const ClusterOptions& o);
 
-inline Console console_of(const Options& options) {
-  return Console(options.log_format, to_string(options.cluster.role), options.quiet);
-}
+Console console_of(const Options& options);
 
-inline std::size_t environments_of(const Options& options) {
-  return options.num_actors * options.environments_per_actor;
-}
-inline std::size_t planned_of(const Options& options) {
-  const std::size_t planned = options.cluster.planned_environments;
-  return planned == 0 ? environments_of(options) : planned;
-}
+std::size_t environments_of(const Options& options);
+std::size_t planned_of(const Options& options);
 
-inline net::ServerOptions server_options(const Options& options, const Console& console) {
-  return {.listen = options.cluster.listen,
-          .token = token_of(options.cluster),
-          .tls = tls_of(options.cluster),
-          .insecure = options.cluster.insecure,
-          .log = console.warnings()};
-}
+net::ServerOptions server_options(const Options& options, const Console& console);
 
-inline net::LeaseOptions lease_options(const Options& options) {
-  const std::chrono::duration<double> seconds(options.cluster.lease_seconds);
-  return {.planned = planned_of(options),
-          .duration = std::chrono::duration_cast<Clock::duration>(seconds),
-          .replays = options.cluster.shards};
-}
+net::LeaseOptions lease_options(const Options& options);
 
 /// `num_servers`: to which the process sends its items. An outbox must have room for two batches at least.
-inline net::ClientOptions client_options(const Options& options, const Console& console,
-                                         std::size_t record_bytes, std::size_t num_servers = 1) {
-  const std::size_t batch_bytes = net::InsertPayload::bytes(options.actor.batch_size, record_bytes) + 64;
-  const std::size_t batches = std::max<std::size_t>(3, 8 * options.num_actors / num_servers);
-  const std::size_t outbox_bytes =
-      options.cluster.outbox_bytes != 0 ? options.cluster.outbox_bytes / num_servers : batches * batch_bytes;
-  char host[64] = "";
-  ::gethostname(host, sizeof host - 1);
-  return {.connect = options.cluster.connect,
-          .token = token_of(options.cluster),
-          .tls = tls_of(options.cluster),
-          .role = options.cluster.role == Role::actor ? net::Role::actor : net::Role::evaluator,
-          .name = std::string(host) + ":" + std::to_string(::getpid()),
-          .float16_parameters = options.cluster.float16_parameters,
-          .compression = options.cluster.compression,
-          .max_outbox_bytes = std::max<std::size_t>(4096, outbox_bytes),
-          .when_full = options.cluster.drop_oldest ? net::FullPolicy::drop_oldest : net::FullPolicy::block,
-          .log = console.warnings()};
-}
+net::ClientOptions client_options(const Options& options, const Console& console, std::size_t record_bytes,
+                                  std::size_t num_servers = 1);
 
 /// How the learner reaches the shards of its replay.
-inline net::RemoteReplayOptions remote_replay_options(const Options& options, const Console& console) {
-  return {.shards = options.cluster.shards,
-          .shard = {.client = client_options(options, console, 0)},
-          .replay = options.replay};
-}
+net::RemoteReplayOptions remote_replay_options(const Options& options, const Console& console);
 
-inline ShardsReport shards_report(const net::RemoteReplay& replay) {
-  ShardsReport report{.num_there = replay.num_there(), .count = replay.shards().size()};
-  for (const auto& shard : replay.shards()) report.losses += shard->shard_statistics().losses;
-  return report;
-}
+ShardsReport shards_report(const net::RemoteReplay& replay);
 
 /// Where a process of actors sends its items: to the learner, or to the shards that the learner has named.
 struct Destination {
   net::Client& learner;
   std::optional<net::ShardedSink> shards = {};
 
-  Outcome insert(const BatchView& records, std::span<const float> priorities, Deadline deadline) {
-    return shards ? shards->insert(records, priorities, deadline)
-                  : learner.insert(records, priorities, deadline);
-  }
+  Outcome insert(const BatchView& records, std::span<const float> priorities, Deadline deadline);
 
-  Outcome stop(Deadline deadline) {
-    const Outcome outcome = shards ? shards->stop(deadline) : Outcome::ok;
-    const Outcome goodbye = learner.stop(deadline);
-    return outcome == Outcome::ok ? goodbye : outcome;
-  }
+  Outcome stop(Deadline deadline);
 
-  std::uint64_t dropped_items() const {
-    std::uint64_t items = learner.statistics().dropped_items;
-    for (std::size_t i = 0; shards && i < shards->num_clients(); ++i)
-      items += shards->statistics(i).dropped_items;
-    return items;
-  }
+  std::uint64_t dropped_items() const;
 };
 
 /// How long anything in a process beside the learner waits before it looks whether it has been told to end.
@@ -203,14 +131,7 @@ void log_inserts(Shard& shard, Log& log, net::Services& services) {
 }
 
 /// What a refusal means for this process: 0, if the learner has finished; else it throws.
-inline int end_of(const net::RefusedError& error, bool was_working, const Console& console) {
-  if (error.code() == net::RefusalCode::finished) {
-    console.info("the run is finished");
-    return 0;
-  }
-  if (!was_working) throw NotAdmitted(error.what());
-  throw net::RefusedError(error);
-}
+int end_of(const net::RefusedError& error, bool was_working, const Console& console);
 
 /// The actors of a process that still play. One whose environments fail hands over what is complete, tells its
 /// error and ends; the others go on. Thread-safe.
@@ -244,9 +165,7 @@ class Playing {
   const Console console_;
 };
 
-inline int exit_code(const StopSignal& signal) {
-  return signal.received() == 0 ? 0 : 128 + signal.received();
-}
+int exit_code(const StopSignal& signal);
 
 }  // namespace detail
 

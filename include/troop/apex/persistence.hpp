@@ -5,18 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include <troop/agent/learner.hpp>
@@ -49,62 +45,23 @@ class NotAdmitted : public CannotBegin {
 
 namespace detail {
 
-inline std::vector<net::Session> sessions_of(std::span<const durability::ClientBatch> batches) {
-  std::vector<net::Session> sessions;
-  for (const durability::ClientBatch& batch : batches) sessions.push_back({batch.client, batch.number});
-  return sessions;
-}
+std::vector<net::Session> sessions_of(std::span<const durability::ClientBatch> batches);
 
-inline std::vector<durability::ClientBatch> batches_of(std::span<const net::Session> sessions) {
-  std::vector<durability::ClientBatch> batches;
-  for (const net::Session& session : sessions) batches.push_back({session.client, session.last});
-  return batches;
-}
+std::vector<durability::ClientBatch> batches_of(std::span<const net::Session> sessions);
 
 /// The counts with which a rate limiter goes on. `size`: items that the replay has again; `inserts` and `samples`:
 /// of the run so far. With too few items the learner waits for new ones as at the start of a run; else either side
 /// is ahead by no more than the limiter allows, so that no burst of updates falls on old items.
-inline RateLimiter::State resumed_state(const RateLimiterOptions& options, const ReplayOptions& replay,
-                                        std::uint64_t size, RateLimiter::State state) {
-  const std::uint64_t held = replay.soft_capacity == 0 ? replay.capacity : replay.soft_capacity;
-  if (size < std::min<std::uint64_t>(options.min_inserts, held)) return {.inserts = size};
-  state.inserts = std::max(state.inserts, options.min_inserts);
-  if (options.samples_per_insert == 0.0) return state;
-  const double paid = static_cast<double>(state.inserts - options.min_inserts) * options.samples_per_insert;
-  const double bound = options.tolerance * options.samples_per_insert;
-  state.samples = static_cast<std::uint64_t>(
-      std::clamp(static_cast<double>(state.samples), std::max(0.0, paid - bound), paid + bound));
-  return state;
-}
+RateLimiter::State resumed_state(const RateLimiterOptions& options, const ReplayOptions& replay,
+                                 std::uint64_t size, RateLimiter::State state);
 
 /// What the options say, a line each.
-inline std::string options_text(const Options& options) {
-  Options copy = options;
-  const OptionTable table(copy);
-  std::string text;
-  for (const OptionEntry& entry : table.entries())
-    text += flag_of(entry.name).substr(2) + " = " + entry.initial + "\n";
-  return text;
-}
+std::string options_text(const Options& options);
 
-inline Clock::duration duration_of(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
+Clock::duration duration_of(double seconds);
 
 /// A network to be played: one that was saved, a checkpoint, or the newest checkpoint of a run directory.
-inline nn::LoadedNetwork load_to_play(const std::string& path, const Console& console = Console()) {
-  const auto from = [](const durability::Checkpoint& checkpoint) {
-    return nn::LoadedNetwork{nn::parse_network(checkpoint.info.network), checkpoint.online};
-  };
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    const durability::ObjectStore store(path, durability::StoreKind::disk);
-    const auto found = durability::read_newest_checkpoint(store, console.warnings());
-    if (!found) throw FileError(path, "holds no checkpoint");
-    return from(found->checkpoint);
-  }
-  if (durability::is_checkpoint(path)) return from(durability::read_checkpoint(path));
-  return nn::load_network(path);
-}
+nn::LoadedNetwork load_to_play(const std::string& path, const Console& console = Console());
 
 }  // namespace detail
 
@@ -170,21 +127,7 @@ class KeptRun {
  public:
   /// Opens the directory and reads the newest checkpoint in it. Throws NotAdmitted when somebody else writes there, when
   /// it holds a run and `resume` is not set, when it is about something else, or cannot be read or written.
-  KeptRun(const Options& options, KeptRunFacts facts, std::function<void(const std::string&)> log)
-      : keep_(options.keep) {
-    if (keep_.run_dir.empty()) return;
-    manifest_.environment = std::move(facts.environment);
-    manifest_.network = std::move(facts.network);
-    manifest_.options = detail::options_text(options);
-    ByteWriter(manifest_.layout).layout(facts.layout);
-    try {
-      directory_.emplace(durability::RunDirectoryOptions{
-          .path = keep_.run_dir, .store = keep_.store, .lease = {.log = std::move(log)}});
-      open(options, facts.layout);
-    } catch (const Error& error) {
-      throw NotAdmitted(error.what());
-    }
-  }
+  KeptRun(const Options& options, KeptRunFacts facts, std::function<void(const std::string&)> log);
 
   bool is_kept() const noexcept { return directory_.has_value(); }
   const std::string& path() const noexcept { return keep_.run_dir; }
@@ -234,23 +177,13 @@ class KeptRun {
   }
 
   /// After the replay was filled; `size`: of it.
-  void restore(RateLimiter& limiter, const ReplayOptions& replay, std::uint64_t size) const {
-    if (!is_resumed_) return;
-    limiter.restore(detail::resumed_state(
-        limiter.options(), replay, size,
-        {.inserts = info_.limiter.inserts + inserted_since_, .samples = info_.limiter.samples}));
-  }
+  void restore(RateLimiter& limiter, const ReplayOptions& replay, std::uint64_t size) const;
 
   /// A replay elsewhere has what it has: the counts go on.
-  void restore(RateLimiter& limiter) const {
-    if (has_checkpoint_) limiter.restore(info_.limiter);
-  }
+  void restore(RateLimiter& limiter) const;
 
   /// Says a mean return, by which the best checkpoint is told.
-  void evaluated(double mean_return) {
-    mean_return_.store(mean_return, std::memory_order_relaxed);
-    evaluations_.fetch_add(1, std::memory_order_relaxed);
-  }
+  void evaluated(double mean_return);
 
   /// Calls `fill(checkpoint)` and has it written if it is time for a checkpoint.
   template <class Fill>
@@ -285,87 +218,20 @@ class KeptRun {
   }
 
   /// Has the priorities of a shard written when it is time.
-  void priorities_if_due(double run_seconds) {
-    if (!write_priorities_ || run_seconds < next_checkpoint_) return;
-    next_checkpoint_ = run_seconds + 60.0 * keep_.checkpoint_every;
-    write_priorities_();
-  }
+  void priorities_if_due(double run_seconds);
 
   /// As people see it.
-  monitor::CheckpointSample checkpoints() const {
-    const durability::CheckpointStatistics s = statistics();
-    return {.directory = keep_.run_dir,
-            .written = s.written,
-            .failed = s.failures,
-            .is_failing = s.is_failing,
-            .trouble = s.is_failing ? std::string() : alarm(),
-            .learner_steps = s.written > 0 ? s.learner_steps : info_.learner_steps,
-            .age_seconds = s.age_seconds,
-            .write_seconds = s.written > 0 ? s.write_seconds : std::nan(""),
-            .bytes = s.bytes,
-            .interval_seconds = keep_.durability == Durability::none ? 0.0 : 60.0 * keep_.checkpoint_every};
-  }
+  monitor::CheckpointSample checkpoints() const;
 
-  durability::CheckpointStatistics statistics() const {
-    return writer_ ? writer_->statistics() : durability::CheckpointStatistics{};
-  }
+  durability::CheckpointStatistics statistics() const;
 
   /// What people should know at once, in some words; empty when all is well.
-  std::string alarm() const {
-    if (!directory_) return {};
-    if (directory_->is_lost()) return "run directory lost";
-    if (statistics().is_failing) return "no checkpoint";
-    if (!log_statistics_) return {};
-    const durability::ReplayLogStatistics log = log_statistics_();
-    if (log.has_given_up) return "log given up";
-    if (log.is_failing) return "log waits for the disk";
-    return log.waits == 0 ? std::string() : "disk waits " + std::to_string(log.waits);
-  }
+  std::string alarm() const;
 
  private:
-  void open(const Options& options, const RecordLayout& layout) {
-    const auto& before = directory_->manifest();
-    is_resumed_ = directory_->generation() > 1;
-    if (is_resumed_ && !keep_.resume)
-      throw Error(keep_.run_dir + ": holds a run already; --resume goes on with it");
-    if (before) {
-      const auto require_same = [&](const char* what, const std::string& theirs, const std::string& mine) {
-        if (theirs != mine)
-          throw LayoutMismatch(keep_.run_dir + ": is a run of " + what + " \"" + theirs + "\", expected \"" +
-                               mine + "\"");
-      };
-      require_same("the environment", before->environment, manifest_.environment);
-      require_same("the network", before->network, manifest_.network);
-      if (before->layout != manifest_.layout)
-        throw LayoutMismatch(keep_.run_dir + ": record layouts differ: " +
-                             ByteReader(before->layout).layout().difference(layout));
-    }
-    if (!manifest_.network.empty()) read_checkpoint();
-    if (before && before->is_finished &&
-        (before->result.starts_with("solved") || info_.seconds >= options.max_seconds)) {
-      finished_ = before->result;
-      return;
-    }
-    directory_->write_manifest(manifest_);
-    if (!manifest_.network.empty())
-      writer_.emplace(*directory_, durability::CheckpointOptions{.keep = keep_.keep_checkpoints});
-    next_checkpoint_ = info_.seconds + 60.0 * keep_.checkpoint_every;
-  }
+  void open(const Options& options, const RecordLayout& layout);
 
-  void read_checkpoint() {
-    auto found = durability::read_newest_checkpoint(
-        directory_->store(), [&](const std::string& sentence) { directory_->say(sentence); });
-    if (!found) return;
-    if (found->checkpoint.info.network != manifest_.network)
-      throw LayoutMismatch(directory_->store().path(found->name) + ": is of the network " +
-                           found->checkpoint.info.network + ", expected " + manifest_.network);
-    checkpoint_ = std::move(found->checkpoint);
-    info_ = checkpoint_->info;
-    info_sessions_ = checkpoint_->sessions;
-    has_checkpoint_ = true;
-    mean_return_ = info_.mean_return;
-    evaluations_ = info_.evaluations;
-  }
+  void read_checkpoint();
 
   template <class Fill>
   bool take(double run_seconds, Fill& fill) {
@@ -398,11 +264,7 @@ class KeptRun {
 namespace detail {
 
 /// Says in a line what a run goes on with. `size`: items in the replay.
-inline void say_restored(const Console& console, const KeptRun& kept, std::size_t size) {
-  if (!kept.is_resumed()) return;
-  console.info("resumed %s: learner step %llu, %zu items in the replay", kept.path().c_str(),
-               static_cast<unsigned long long>(kept.info().learner_steps), size);
-}
+void say_restored(const Console& console, const KeptRun& kept, std::size_t size);
 
 }  // namespace detail
 

@@ -3,20 +3,23 @@
 /// copied and altered.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <concepts>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <troop/agent/actor.hpp>
@@ -76,19 +79,7 @@ struct RunResult {
 
 /// The last line of a run: `solved: mean_return=500.0 episodes=100 seconds=5.2 environment_steps=41000
 /// learner_steps=5100 seed=7`. It begins with `finished` where there was no target.
-inline std::string to_string(const RunResult& result) {
-  const char* const unsolved = std::isnan(result.target_return) ? "finished" : "not solved";
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "%s: mean_return=%s episodes=%zu seconds=%.1f environment_steps=%llu "
-                "learner_steps=%llu seed=%llu%s",
-                result.solved ? "solved" : unsolved, return_text(result.mean_return).c_str(), result.episodes,
-                result.seconds, static_cast<unsigned long long>(result.environment_steps),
-                static_cast<unsigned long long>(result.learner_steps),
-                static_cast<unsigned long long>(result.seed),
-                detail::human_text(result.human_normalised).c_str());
-  return text;
-}
+std::string to_string(const RunResult& result);
 
 /// A run that ended by an error, with what it had reached.
 class RunFailed : public Error {
@@ -115,14 +106,10 @@ struct MakeDefault {
   Environment operator()(std::uint64_t) const { return Environment(); }
 };
 
-inline double target_of(const Options& options, const env::Spec& spec) {
-  return std::isnan(options.target_return) ? spec.return_to_solve : options.target_return;
-}
+double target_of(const Options& options, const env::Spec& spec);
 
 /// More threads than cores make a learner step slower, and its result is the same for any number.
-inline std::size_t useful_threads(std::size_t num_threads) {
-  return std::min<std::size_t>(num_threads, std::max(1u, std::thread::hardware_concurrency()));
-}
+std::size_t useful_threads(std::size_t num_threads);
 
 inline ChosenDevice device_of(const Options& options) {
   return choose_device(options.device, options.precision, options.deterministic);
@@ -152,15 +139,10 @@ ItemBytes item_bytes(const env::Spec& spec) {
 }
 
 /// Whether this process holds the replay, or a shard of it.
-inline bool has_replay(const Options& options) {
-  const Role role = options.cluster.role;
-  return role != Role::actor && role != Role::evaluator && options.cluster.shards.empty();
-}
+bool has_replay(const Options& options);
 
 /// Bytes that this process may take: a tenth is left to the rest of the machine.
-inline std::size_t usable_memory() {
-  return physical_memory() / 10 * 9;
-}
+std::size_t usable_memory();
 
 /// What the user should know before the training begins, a sentence each.
 template <class Storage = ArrayStorage>
@@ -229,33 +211,9 @@ nn::Network check(const Options& options, const env::Spec& spec, std::size_t env
   return architecture.bind(spec.observation_shape, static_cast<std::size_t>(spec.num_actions));
 }
 
-inline void require_writable(const std::string& output) {
-  try {
-    check_writable(output);
-  } catch (const FileError& error) {
-    throw InvalidArgument("--output", output,
-                          "a file that can be written (" + std::string(error.what()) + ")");
-  }
-}
+void require_writable(const std::string& output);
 
-inline monitor::RunFacts facts_of(const Options& options, const env::Spec& spec, const KeptRun& kept) {
-  const std::size_t planned = planned_of(options);
-  std::optional<monitor::RunBefore> before;
-  if (kept.is_resumed())
-    before = {.learner_steps = kept.info().learner_steps,
-              .environment_steps = kept.info().environment_steps,
-              .evaluations = kept.info().evaluations};
-  return {.environment = spec.name,
-          .role = options.cluster.role == Role::learner ? "learner" : "one process",
-          .seed = options.seed,
-          .target_return = target_of(options, spec),
-          .least_epsilon = options.actor.epsilon(planned - 1, planned),
-          .greatest_epsilon = options.actor.epsilon(0, planned),
-          .min_inserts = options.rate.min_inserts,
-          .batch_size = options.learner.batch_size,
-          .planned_environments = planned,
-          .before = before};
-}
+monitor::RunFacts facts_of(const Options& options, const env::Spec& spec, const KeptRun& kept);
 
 /// What the pieces of a run count at the moment.
 template <class Learner, class Replay>
@@ -296,20 +254,7 @@ void copy_state(LearnerNetwork& network, const Learner& learner, const Replay& r
 }
 
 /// What is known of a run that was finished before.
-inline RunResult result_of(const KeptRun& kept, const Options& options, double target) {
-  const durability::CheckpointInfo& info = kept.info();
-  RunResult result{.solved = kept.finished()->starts_with("solved"),
-                   .target_return = target,
-                   .mean_return = info.mean_return,
-                   .seconds = info.seconds,
-                   .environment_steps = info.environment_steps,
-                   .learner_steps = info.learner_steps,
-                   .seed = options.seed,
-                   .parameters = {},
-                   .finished_before = *kept.finished()};
-  if (kept.checkpoint()) result.parameters = kept.checkpoint()->online;
-  return result;
-}
+RunResult result_of(const KeptRun& kept, const Options& options, double target);
 
 /// `train` with a replay that is here or in shards elsewhere. Into one elsewhere nothing goes by way of this
 /// process: then `sink` is null.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,11 +28,11 @@ namespace troop::net::detail {
 class Resolver {
  public:
   using Endpoints = std::vector<tcp::endpoint>;
-  /// The system's function, or what a test puts in its place.
-  using LookUp = std::function<Endpoints(const Address&, error_code&)>;
+  /// A host's IP addresses as text, in place of the system's function; what it throws counts as none.
+  using LookUp = std::function<std::vector<std::string>(const std::string& host)>;
   static constexpr int kMaxUnderWay = 32;
 
-  explicit Resolver(asio::io_context& io, LookUp look_up = system_look_up,
+  explicit Resolver(asio::io_context& io, LookUp look_up = {},
                     Clock::duration patience = std::chrono::seconds(1))
       : io_(io), done_(io), look_up_(std::move(look_up)), patience_(patience) {}
 
@@ -61,15 +62,6 @@ class Resolver {
     co_return std::move(question->endpoints);
   }
 
-  static Endpoints system_look_up(const Address& address, error_code& error) {
-    asio::io_context io;
-    tcp::resolver resolver(io);
-    Endpoints endpoints;
-    for (const auto& entry : resolver.resolve(address.host, std::to_string(address.port), error))
-      endpoints.push_back(entry.endpoint());
-    return endpoints;
-  }
-
   /// Ends the look-up that is under way.
   void cancel() {
     is_cancelled_ = true;
@@ -89,10 +81,31 @@ class Resolver {
     error_code error;
   };
 
+  static Endpoints ask_system(const Address& address, error_code& error) {
+    asio::io_context io;
+    tcp::resolver resolver(io);
+    Endpoints endpoints;
+    for (const auto& entry : resolver.resolve(address.host, std::to_string(address.port), error))
+      endpoints.push_back(entry.endpoint());
+    return endpoints;
+  }
+
+  static Endpoints ask(const LookUp& look_up, const Address& address, error_code& error) {
+    Endpoints endpoints;
+    try {
+      for (const std::string& number : look_up(address.host))
+        endpoints.emplace_back(asio::ip::make_address(number), address.port);
+    } catch (const std::exception&) {
+      endpoints.clear();
+    }
+    if (endpoints.empty()) error = asio::error::host_not_found;
+    return endpoints;
+  }
+
   void ask(const Address& address, std::shared_ptr<Question> question) {
     std::thread([question, address, look_up = look_up_, under_way = under_way_] {
       error_code failure;
-      Endpoints found = look_up(address, failure);
+      Endpoints found = look_up ? ask(look_up, address, failure) : ask_system(address, failure);
       --*under_way;
       const std::lock_guard lock(question->mutex);
       if (question->resolver == nullptr || question->is_answered) return;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <troop/net/detail/asio.hpp>
-#include <troop/net/tls.hpp>
+#include <troop/net/detail/tls_context.hpp>
 
 namespace troop::net::detail {
 
