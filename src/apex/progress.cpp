@@ -1,3 +1,5 @@
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

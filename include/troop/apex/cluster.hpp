@@ -2,8 +2,6 @@
 /// The processes of a cluster besides its learner: shards, actors and evaluators, and what they share with it.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>

@@ -2,7 +2,6 @@
 /// The progress of a run: one live line on a terminal, plain lines elsewhere.
 #pragma once
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>

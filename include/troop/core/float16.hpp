@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#ifdef __F16C__
+#if defined(__x86_64__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #endif
 
@@ -43,22 +43,50 @@ inline float from_float16(std::uint16_t half) noexcept {
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
 }
 
-/// Converts an array; `out` is as long as `values`.
-inline void to_float16(std::span<const float> values, std::span<std::uint16_t> out) noexcept {
-  assert(out.size() == values.size());
-  std::size_t i = 0;
-#ifdef __F16C__
+namespace detail {
+
+#if defined(__x86_64__) && !defined(__CUDACC__)
+inline bool has_float16_instructions() noexcept {
+  return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+}
+
+/// Converts eights of values and returns how many values those were.
+[[gnu::target("avx,f16c")]] inline std::size_t to_float16_by_instruction(std::span<const float> values,
+                                                                         std::uint16_t* out) noexcept {
   const __m256 most = _mm256_set1_ps(65504.0f), no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   const __m256 infinity = _mm256_set1_ps(__builtin_inff());
+  std::size_t i = 0;
   for (; i + 8 <= values.size(); i += 8) {
     const __m256 x = _mm256_loadu_ps(values.data() + i);
     const __m256 magnitude = _mm256_and_ps(x, no_sign);
     const __m256 is_large = _mm256_and_ps(_mm256_cmp_ps(magnitude, most, _CMP_GT_OQ),
                                           _mm256_cmp_ps(magnitude, infinity, _CMP_LT_OQ));
     const __m256 clipped = _mm256_blendv_ps(x, _mm256_or_ps(most, _mm256_andnot_ps(no_sign, x)), is_large);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out.data() + i),
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
                      _mm256_cvtps_ph(clipped, _MM_FROUND_TO_NEAREST_INT));
   }
+  return i;
+}
+
+[[gnu::target("avx,f16c")]] inline std::size_t from_float16_by_instruction(
+    std::span<const std::uint16_t> halves, float* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= halves.size(); i += 8) {
+    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(halves.data() + i));
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(x));
+  }
+  return i;
+}
+#endif
+
+}  // namespace detail
+
+/// Converts an array; `out` is as long as `values`.
+inline void to_float16(std::span<const float> values, std::span<std::uint16_t> out) noexcept {
+  assert(out.size() == values.size());
+  std::size_t i = 0;
+#if defined(__x86_64__) && !defined(__CUDACC__)
+  if (detail::has_float16_instructions()) i = detail::to_float16_by_instruction(values, out.data());
 #endif
   for (; i < values.size(); ++i) out[i] = to_float16(values[i]);
 }
@@ -67,11 +95,8 @@ inline void to_float16(std::span<const float> values, std::span<std::uint16_t> o
 inline void from_float16(std::span<const std::uint16_t> halves, std::span<float> out) noexcept {
   assert(out.size() == halves.size());
   std::size_t i = 0;
-#ifdef __F16C__
-  for (; i + 8 <= halves.size(); i += 8) {
-    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(halves.data() + i));
-    _mm256_storeu_ps(out.data() + i, _mm256_cvtph_ps(x));
-  }
+#if defined(__x86_64__) && !defined(__CUDACC__)
+  if (detail::has_float16_instructions()) i = detail::from_float16_by_instruction(halves, out.data());
 #endif
   for (; i < halves.size(); ++i) out[i] = from_float16(halves[i]);
 }

@@ -82,42 +82,60 @@ constexpr std::uint32_t crc32c_shift(std::uint32_t crc) noexcept {
 
 }  // namespace detail
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of `bytes`, by the processor where it can, continued from
-/// `crc`: `crc32c(b, crc32c(a))` is that of a followed by b.
-inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0) noexcept {
-  crc = ~crc;
-  const auto* p = reinterpret_cast<const unsigned char*>(bytes.data());
-  std::size_t left = bytes.size();
-#if defined(__SSE4_2__)
-  const auto word_at = [](const unsigned char* at) {
-    std::uint64_t word;
-    std::memcpy(&word, at, sizeof word);
-    return word;
-  };
-  // The instruction takes three cycles, and a new one can begin in each: three parts at a time.
-  constexpr std::size_t kPart = detail::kCrc32cPart;
-  for (; left >= 3 * kPart; left -= 3 * kPart, p += 3 * kPart) {
-    std::uint64_t first = crc, second = 0, third = 0;
-    for (std::size_t i = 0; i < kPart; i += 8) {
-      first = __builtin_ia32_crc32di(first, word_at(p + i));
-      second = __builtin_ia32_crc32di(second, word_at(p + kPart + i));
-      third = __builtin_ia32_crc32di(third, word_at(p + 2 * kPart + i));
-    }
-    crc = detail::crc32c_shift(static_cast<std::uint32_t>(first)) ^ static_cast<std::uint32_t>(second);
-    crc = detail::crc32c_shift(crc) ^ static_cast<std::uint32_t>(third);
-  }
-  std::uint64_t wide = crc;
-  for (; left >= 8; left -= 8, p += 8) wide = __builtin_ia32_crc32di(wide, word_at(p));
-  crc = static_cast<std::uint32_t>(wide);
-#endif
-  const auto& t = detail::kCrc32cTables;
+namespace detail {
+
+/// The register after as many bytes as `p` passes, by the tables.
+inline std::uint32_t crc32c_by_tables(std::uint32_t crc, const unsigned char* p, std::size_t left) noexcept {
+  const auto& t = kCrc32cTables;
   for (; left >= 4; left -= 4, p += 4) {
     crc ^= static_cast<std::uint32_t>(p[0]) | static_cast<std::uint32_t>(p[1]) << 8 |
            static_cast<std::uint32_t>(p[2]) << 16 | static_cast<std::uint32_t>(p[3]) << 24;
     crc = t[3][crc & 0xff] ^ t[2][(crc >> 8) & 0xff] ^ t[1][(crc >> 16) & 0xff] ^ t[0][crc >> 24];
   }
   for (; left > 0; --left, ++p) crc = (crc >> 8) ^ t[0][(crc ^ *p) & 0xff];
-  return ~crc;
+  return crc;
+}
+
+#if defined(__x86_64__) && !defined(__CUDACC__)
+/// The same by the processor's instruction, of SSE 4.2.
+[[gnu::target("sse4.2")]] inline std::uint32_t crc32c_by_instruction(std::uint32_t crc,
+                                                                     const unsigned char* p,
+                                                                     std::size_t left) noexcept {
+  // It takes three cycles, and a new one can begin in each: three parts at a time.
+  constexpr std::size_t kPart = kCrc32cPart;
+  std::uint64_t word = 0;
+  for (; left >= 3 * kPart; left -= 3 * kPart, p += 3 * kPart) {
+    std::uint64_t first = crc, second = 0, third = 0;
+    for (std::size_t i = 0; i < kPart; i += 8) {
+      std::memcpy(&word, p + i, sizeof word);
+      first = __builtin_ia32_crc32di(first, word);
+      std::memcpy(&word, p + kPart + i, sizeof word);
+      second = __builtin_ia32_crc32di(second, word);
+      std::memcpy(&word, p + 2 * kPart + i, sizeof word);
+      third = __builtin_ia32_crc32di(third, word);
+    }
+    crc = crc32c_shift(static_cast<std::uint32_t>(first)) ^ static_cast<std::uint32_t>(second);
+    crc = crc32c_shift(crc) ^ static_cast<std::uint32_t>(third);
+  }
+  std::uint64_t wide = crc;
+  for (; left >= 8; left -= 8, p += 8) {
+    std::memcpy(&word, p, sizeof word);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  return crc32c_by_tables(static_cast<std::uint32_t>(wide), p, left);
+}
+#endif
+
+}  // namespace detail
+
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of `bytes`, by the processor where it can, continued from
+/// `crc`: `crc32c(b, crc32c(a))` is that of a followed by b.
+inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0) noexcept {
+  const auto* const p = reinterpret_cast<const unsigned char*>(bytes.data());
+#if defined(__x86_64__) && !defined(__CUDACC__)
+  if (__builtin_cpu_supports("sse4.2")) return ~detail::crc32c_by_instruction(~crc, p, bytes.size());
+#endif
+  return ~detail::crc32c_by_tables(~crc, p, bytes.size());
 }
 
 }  // namespace troop

@@ -2,15 +2,11 @@
 /// The metrics of a process: one registry, from which Prometheus, TensorBoard and the status page are fed.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <prometheus/client_metric.h>
@@ -39,19 +35,7 @@ struct Scalar {
 ///
 ///     tag_of("troop_learner_loss", {})                       // "learner/loss"
 ///     tag_of("reward_scale", {{"game", "pong"}})             // "user/reward_scale/pong"
-inline std::string tag_of(std::string_view name, const prometheus::Labels& labels) {
-  constexpr std::string_view kOwn = "troop_", kTotal = "_total";
-  if (name.ends_with(kTotal)) name.remove_suffix(kTotal.size());
-  std::string tag;
-  if (name.starts_with(kOwn)) {
-    tag = name.substr(kOwn.size());
-    if (const std::size_t end = tag.find('_'); end != std::string::npos) tag[end] = '/';
-  } else {
-    tag = "user/" + std::string(name);
-  }
-  for (const auto& [label, value] : labels) tag += "/" + value;
-  return tag;
-}
+std::string tag_of(std::string_view name, const prometheus::Labels& labels);
 
 /// Counters, gauges and histograms of prometheus-cpp. A program adds its own in one line; asking again for the
 /// same name and labels gives the same metric.
@@ -68,57 +52,26 @@ class Metrics {
   /// These throw InvalidArgument for a name or a label that Prometheus does not allow, and for a name that
   /// belongs to a metric of another kind.
   prometheus::Counter& counter(const std::string& name, const std::string& help,
-                               const prometheus::Labels& labels = {}) {
-    return add<prometheus::Counter>(prometheus::BuildCounter(), name, help, labels);
-  }
+                               const prometheus::Labels& labels = {});
   prometheus::Gauge& gauge(const std::string& name, const std::string& help,
-                           const prometheus::Labels& labels = {}) {
-    return add<prometheus::Gauge>(prometheus::BuildGauge(), name, help, labels);
-  }
+                           const prometheus::Labels& labels = {});
   /// `bounds`: upper ends of the buckets, rising; one without an end follows.
   prometheus::Histogram& histogram(const std::string& name, const std::string& help,
                                    const prometheus::Histogram::BucketBoundaries& bounds,
-                                   const prometheus::Labels& labels = {}) {
-    return add<prometheus::Histogram>(prometheus::BuildHistogram(), name, help, labels, bounds);
-  }
+                                   const prometheus::Labels& labels = {});
 
   /// Whatever `collect` returns is in `text` as well: for metrics of things that come and go, which would
   /// otherwise stay for ever. Called by whichever thread asks for the text.
-  void collect(std::function<Families()> collect) {
-    const std::lock_guard lock(mutex_);
-    collectors_.push_back(std::move(collect));
-  }
+  void collect(std::function<Families()> collect);
 
   /// Everything in Prometheus' text format 0.0.4.
   std::string text() const { return prometheus::TextSerializer().Serialize(families()); }
 
   /// Everything, those of `collect` included.
-  Families families() const {
-    Families all = registry_.Collect();
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& collect : collectors_)
-        for (prometheus::MetricFamily& family : collect()) all.push_back(std::move(family));
-    }
-    return all;
-  }
+  Families families() const;
 
   /// All counters and gauges whose value is finite, by tag; without those of `collect`.
-  std::vector<Scalar> scalars() const {
-    std::vector<Scalar> scalars;
-    for (const prometheus::MetricFamily& family : registry_.Collect()) {
-      const bool is_counter = family.type == prometheus::MetricType::Counter;
-      if (!is_counter && family.type != prometheus::MetricType::Gauge) continue;
-      for (const prometheus::ClientMetric& metric : family.metric) {
-        prometheus::Labels labels;
-        for (const auto& label : metric.label) labels[label.name] = label.value;
-        const double value = is_counter ? metric.counter.value : metric.gauge.value;
-        if (std::isfinite(value)) scalars.push_back({tag_of(family.name, labels), value});
-      }
-    }
-    std::sort(scalars.begin(), scalars.end(), [](const Scalar& a, const Scalar& b) { return a.tag < b.tag; });
-    return scalars;
-  }
+  std::vector<Scalar> scalars() const;
 
  private:
   template <class Metric, class Builder, class... Arguments>
@@ -139,8 +92,6 @@ class Metrics {
 };
 
 /// Raises a counter to a total that was counted elsewhere. One that is smaller changes nothing.
-inline void raise_to(prometheus::Counter& counter, double total) {
-  if (const double missing = total - counter.Value(); missing > 0.0) counter.Increment(missing);
-}
+void raise_to(prometheus::Counter& counter, double total);
 
 }  // namespace troop::monitor

@@ -2,7 +2,6 @@
 /// Which environments of the fleet, and so which rungs of the ladder of exploration rates, belong to whom.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -10,7 +9,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <troop/core/clock.hpp>
@@ -28,13 +26,7 @@ struct LeaseOptions {
   /// Where items are to be sent; empty: to the server itself.
   std::vector<std::string> replays = {};
 
-  void validate() const {
-    require(planned >= 1 && planned <= (std::size_t{1} << 30), "planned", planned,
-            "an integer from 1 to 2^30");
-    require(duration >= Clock::duration::zero() && duration <= std::chrono::hours(24), "duration",
-            std::chrono::duration<double>(duration).count(), "from 0 to 86400 seconds");
-    require(replays.size() <= 1024, "replays", replays.size(), "at most 1024 addresses");
-  }
+  void validate() const;
 };
 
 /// Gives each client as many places in a row as it has environments: the first gap that is wide enough. So
@@ -54,50 +46,16 @@ class ActorLeases {
   const LeaseOptions& options() const noexcept { return options_; }
 
   /// The client's places: those that it holds or says that it holds, else new ones. A client has one lease.
-  Leased lease(const Id& client, const Lease& wish, Clock::time_point now = Clock::now()) {
-    if (wish.count == 0 || wish.count > kMostEnvironments)
-      throw Error("a lease for " + std::to_string(wish.count) + " environments");
-    if (wish.first > UINT64_MAX / 2)
-      throw Error("a lease from environment " + std::to_string(wish.first) + " on");
-    const std::lock_guard lock(mutex_);
-    remove_expired(now);
-    const auto [entry, is_new] = held_.try_emplace(client);
-    Held& held = entry->second;
-    const bool is_same = !is_new && held.count == wish.count;
-    held.count = wish.count;
-    if (wish.ticket != 0) {
-      held.first = wish.first;
-      held.ticket = wish.ticket;
-    } else if (!is_same) {
-      held.first = first_gap(client, wish.count);
-      held.ticket = new_ticket();
-    }
-    held.expires = Clock::time_point::max();
-    return {
-        .ticket = held.ticket, .first = held.first, .planned = options_.planned, .replays = options_.replays};
-  }
+  Leased lease(const Id& client, const Lease& wish, Clock::time_point now = Clock::now());
 
   /// The connection of the client is gone: its places are kept for `duration`.
-  void leave(const Id& client, Clock::time_point now = Clock::now()) {
-    const std::lock_guard lock(mutex_);
-    const auto found = held_.find(client);
-    if (found != held_.end()) found->second.expires = now + options_.duration;
-  }
+  void leave(const Id& client, Clock::time_point now = Clock::now());
 
   /// The client will not come back.
-  void end(const Id& client) {
-    const std::lock_guard lock(mutex_);
-    held_.erase(client);
-  }
+  void end(const Id& client);
 
   /// Environments that are leased.
-  std::size_t size(Clock::time_point now = Clock::now()) {
-    const std::lock_guard lock(mutex_);
-    remove_expired(now);
-    std::size_t size = 0;
-    for (const auto& [client, held] : held_) size += held.count;
-    return size;
-  }
+  std::size_t size(Clock::time_point now = Clock::now());
 
  private:
   static constexpr std::uint32_t kMostEnvironments = 1 << 20;
@@ -115,23 +73,9 @@ class ActorLeases {
 
   // The following need the lock.
 
-  void remove_expired(Clock::time_point now) {
-    std::erase_if(held_, [&](const auto& entry) { return entry.second.expires <= now; });
-  }
+  void remove_expired(Clock::time_point now);
 
-  std::uint64_t first_gap(const Id& client, std::uint64_t count) const {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // first, end
-    for (const auto& [other, held] : held_) {
-      if (other != client) taken.emplace_back(held.first, held.first + held.count);
-    }
-    std::sort(taken.begin(), taken.end());
-    std::uint64_t first = 0;
-    for (const auto& [begin, end] : taken) {
-      if (begin >= first + count) break;
-      first = std::max(first, end);
-    }
-    return first;
-  }
+  std::uint64_t first_gap(const Id& client, std::uint64_t count) const;
 
   const LeaseOptions options_;
   mutable std::mutex mutex_;

@@ -2,18 +2,13 @@
 /// Sends an actor's batches to whichever shards take them.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <troop/core/clock.hpp>
@@ -43,13 +38,7 @@ namespace troop::net {
 class ShardedSink {
  public:
   /// `options`: of each client; what `connect` says is not used. Returns at once.
-  ShardedSink(const std::vector<std::string>& servers, ClientOptions options, const RecordLayout& layout) {
-    require(!servers.empty(), "number of servers", 0, "a positive integer");
-    for (const std::string& server : servers) {
-      options.connect = server;
-      clients_.push_back(std::make_unique<Client>(options, layout));
-    }
-  }
+  ShardedSink(const std::vector<std::string>& servers, ClientOptions options, const RecordLayout& layout);
 
   ShardedSink(const ShardedSink&) = delete;
   ShardedSink& operator=(const ShardedSink&) = delete;
@@ -61,64 +50,19 @@ class ShardedSink {
 
   /// As Client::insert.
   Outcome insert(const BatchView& records, std::span<const float> priorities,
-                 Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
-    for (;;) {
-      const Outcome outcome = offer(records, priorities);
-      if (outcome != Outcome::timeout) return outcome;
-      if (stop.stop_requested()) return Outcome::cancelled;
-      if (deadline.has_passed()) return Outcome::timeout;
-      // Any of the clients may have room next; looking again costs less than being told by each.
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any never;
-      never.wait_until(lock, stop, std::min(deadline.time(), Clock::now() + kPeriod), [] { return false; });
-    }
-  }
+                 Deadline deadline = Deadline::never(), const std::stop_token& stop = {});
 
   /// Waits until everything that was inserted before is acknowledged by all servers.
-  Outcome flush(Deadline deadline = Deadline::never(), const std::stop_token& stop = {}) {
-    Outcome outcome = Outcome::ok;
-    for (const auto& client : clients_) {
-      const Outcome one = client->flush(deadline, stop);
-      if (outcome == Outcome::ok) outcome = one;
-    }
-    return outcome;
-  }
+  Outcome flush(Deadline deadline = Deadline::never(), const std::stop_token& stop = {});
 
   /// As Client::stop, of all clients at the same time.
-  Outcome stop(Deadline deadline = Deadline::after(std::chrono::seconds(5))) {
-    std::vector<Outcome> outcomes(clients_.size());
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < clients_.size(); ++i)
-      threads.emplace_back([&, i] { outcomes[i] = clients_[i]->stop(deadline); });
-    threads.clear();
-    for (const Outcome outcome : outcomes) {
-      if (outcome != Outcome::ok) return outcome;
-    }
-    return Outcome::ok;
-  }
+  Outcome stop(Deadline deadline = Deadline::after(std::chrono::seconds(5)));
 
  private:
   static constexpr Clock::duration kPeriod = std::chrono::milliseconds(2);
 
   /// Gives the batch to a client. timeout: none has room.
-  Outcome offer(const BatchView& records, std::span<const float> priorities) {
-    const std::size_t start = turn_.fetch_add(1, std::memory_order_relaxed);
-    bool is_any_connected = false;
-    for (std::size_t i = 0; i < clients_.size(); ++i) {
-      Client& client = *clients_[(start + i) % clients_.size()];
-      if (!client.statistics().is_connected) continue;
-      is_any_connected = true;
-      const Outcome outcome = client.insert(records, priorities, Deadline::now());
-      if (outcome != Outcome::timeout) return outcome;
-    }
-    for (std::size_t i = 0; i < clients_.size() && !is_any_connected; ++i) {
-      Client& client = *clients_[(start + i) % clients_.size()];
-      const Outcome outcome = client.insert(records, priorities, Deadline::now());
-      if (outcome != Outcome::timeout) return outcome;
-    }
-    return Outcome::timeout;
-  }
+  Outcome offer(const BatchView& records, std::span<const float> priorities);
 
   std::vector<std::unique_ptr<Client>> clients_;
   std::atomic<std::size_t> turn_{0};
