@@ -131,7 +131,7 @@ install: PREFIX ?= /usr/local
 install:
 	$(bootstrap) run
 	$(configure)
-	$(build) --target troop_tool
+	$(build) --target troop_libraries troop_tool
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component devel
 	@cmake --install build/$(PRESET) --prefix "$(PREFIX)" --component tools
 

@@ -29,3 +29,4 @@ set_target_properties(troop_cuda_backend PROPERTIES
   OUTPUT_NAME troop_cuda EXPORT_NAME cuda_backend LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)
 target_compile_definitions(troop_cuda INTERFACE TROOP_WITH_CUDA)
 target_link_libraries(troop_cuda INTERFACE troop_cuda_backend)
+add_dependencies(troop_libraries troop_cuda_backend)

@@ -39,6 +39,8 @@
 #include <troop/core/error.hpp>
 #include <troop/core/random.hpp>
 #include <troop/net/client.hpp>
+#include <troop/net/detail/asio.hpp>
+#include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/parameter_server.hpp>
 #include <troop/net/server.hpp>
 #include <troop/replay/prioritized_replay.hpp>

@@ -201,6 +201,7 @@ std::optional<std::uintmax_t> CheckpointWriter::write() {
   const std::string name = std::string(detail::kCheckpointFolder) +
                            detail::object_name(detail::kCheckpointPrefix, directory_.generation(), ++number_);
   try {
+    checkpoint_.finish_copy();
     directory_.require_held();
     write_checkpoint(store, name, checkpoint_);
     verify(store.path(name));

@@ -2,12 +2,16 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <killed_process.hpp>
@@ -123,6 +127,63 @@ TEST_CASE("a network goes on from a checkpoint exactly where it was") {
   nn::EigenNetwork uncentred(network, 1,
                              {.optimizer = {.kind = nn::OptimizerKind::rmsprop, .centred = false}});
   CHECK(error_of([&] { checkpoint.copy_to(uncentred); }).starts_with("optimizer state: "));
+}
+
+TEST_CASE("a network whose copy was put off waits before it changes, and only then") {
+  const testing::TemporaryDirectory directory;
+  RunDirectory run({.path = directory.file("run")});
+  const nn::Network network = nn::dueling_mlp({256, 256}).bind({4}, 2);
+  const std::vector<float> other(network.num_parameters(), 0.25f);
+  using Change = std::function<void(nn::EigenNetwork&)>;
+  for (const Change& change :
+       {Change([&](auto& n) { n.set_parameters(other); }), Change([](auto& n) { n.sync_target(); }),
+        Change([&](auto& n) { n.set_optimizer_state(7, std::vector<float>(2 * other.size(), 1.0f)); }),
+        Change([&](auto& n) { n = nn::EigenNetwork(n.network(), 3); }),
+        Change([](auto& n) { const nn::EigenNetwork ends = std::move(n); })}) {
+    nn::EigenNetwork online(network, 1);
+    online.sync_target();
+    online.set_parameters(nn::EigenNetwork(network, 2).parameters());
+    Checkpoint before;
+    before.copy_from(online);
+    Checkpoint later;
+    later.copy_later(online);
+    CHECK(later.online.empty());
+    std::atomic<bool> is_changed = false;
+    std::thread learner([&] {
+      change(online);
+      is_changed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK_FALSE(is_changed);
+    later.finish_copy();
+    learner.join();
+    check_equal(later, before);
+  }
+  // Who gives a copy up lets the network go on as well.
+  nn::EigenNetwork online(network, 1);
+  {
+    Checkpoint given_up;
+    given_up.copy_later(online);
+    given_up.copy_later(online);
+    Checkpoint as_well;
+    as_well.copy_later(online);
+  }
+  online.set_parameters(other);
+
+  // A writer's thread copies, whatever the network does in the meantime.
+  CheckpointWriter writer(run);
+  for (int i = 0; i < 20; ++i) {
+    Checkpoint before;
+    before.copy_from(online);
+    while (!writer.take([&](Checkpoint& c) { c.copy_later(online); }))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    online.set_parameters(std::vector<float>(other.size(), static_cast<float>(i)));
+    online.sync_target();
+    CHECK(writer.flush(Deadline::never()));
+    const auto found = read_newest_checkpoint(run.store(), [](const std::string& s) { FAIL(s); });
+    REQUIRE(found);
+    check_equal(found->checkpoint, before);
+  }
 }
 
 TEST_CASE("the last few checkpoints stay, and the best one besides") {

@@ -10,6 +10,7 @@
 #include <http_client.hpp>
 #include <testing.hpp>
 
+#include <troop/monitor/detail/status_page.hpp>
 #include <troop/monitor/http.hpp>
 
 using troop::monitor::HttpOptions;

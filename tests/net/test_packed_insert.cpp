@@ -12,6 +12,7 @@
 
 #include <troop/core/random.hpp>
 #include <troop/net/client.hpp>
+#include <troop/net/detail/frame_buffer.hpp>
 #include <troop/net/detail/packed_insert.hpp>
 #include <troop/net/server.hpp>
 

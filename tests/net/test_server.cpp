@@ -14,6 +14,7 @@
 
 #include <troop/core/random.hpp>
 #include <troop/net/address.hpp>
+#include <troop/net/detail/limited_log.hpp>
 #include <troop/net/server.hpp>
 #include <troop/replay/prioritized_replay.hpp>
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <troop/agent/item_sink.hpp>
+#include <troop/core/random.hpp>
 #include <troop/net/server.hpp>
 #include <troop/net/sharded_sink.hpp>
 

@@ -70,6 +70,11 @@ class LearnerNetwork {
   void set_optimizer_state(std::uint64_t steps, std::span<const float> state) {
     std::visit([&](auto& backend) { backend.set_optimizer_state(steps, state); }, backend_);
   }
+  /// See nn::EigenNetwork; false, and nothing will be called, on a GPU.
+  bool before_next_change(std::function<void()> wait) {
+    nn::EigenNetwork* const cpu = std::get_if<nn::EigenNetwork>(&backend_);
+    return cpu != nullptr && cpu->before_next_change(std::move(wait));
+  }
 
  private:
   using Backend = std::variant<nn::EigenNetwork, cuda::Network>;

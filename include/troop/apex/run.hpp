@@ -240,7 +240,7 @@ template <class Learner, class Replay>
 void copy_state(LearnerNetwork& network, const Learner& learner, const Replay& replay,
                 const RateLimiter& limiter, const net::ParameterServer& parameters,
                 const std::optional<net::Server>& server, durability::Checkpoint& checkpoint) {
-  checkpoint.copy_from(network);
+  checkpoint.copy_later(network);
   durability::CheckpointInfo& info = checkpoint.info;
   const agent::LearnerState state = learner.state();
   info.learner_steps = state.steps;

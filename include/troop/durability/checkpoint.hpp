@@ -9,14 +9,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <latch>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <troop/core/bytes.hpp>
@@ -60,6 +64,18 @@ struct CheckpointInfo {
   friend bool operator==(const CheckpointInfo&, const CheckpointInfo&) = default;
 };
 
+namespace detail {
+
+/// What `Checkpoint::copy_later` has put off. Whoever destroys it lets the network go on.
+struct PendingCopy {
+  std::span<const float> online, target, optimizer;
+  std::shared_ptr<std::latch> done = std::make_shared<std::latch>(1);
+
+  ~PendingCopy() { done->count_down(); }
+};
+
+}  // namespace detail
+
 /// A whole checkpoint.
 struct Checkpoint {
   CheckpointInfo info;
@@ -72,12 +88,39 @@ struct Checkpoint {
     const auto copy = [](std::span<const float> from, std::vector<float>& to) {
       to.assign(from.begin(), from.end());
     };
+    pending_.reset();
     copy(network.parameters(), online);
     copy(network.target_parameters(), target);
     copy(network.optimizer_state(), optimizer);
-    info.network = to_string(network.network());
-    info.parameters = online.size();
-    info.optimizer_steps = network.optimizer_steps();
+    describe(network);
+  }
+
+  /// The same in two parts: `finish_copy`, which another thread may call, copies, and the network waits for that when
+  /// it would change (`before_next_change`). So a learner goes on with its next step meanwhile, up to the point where
+  /// it changes the parameters. A network that cannot wait is copied at once.
+  template <nn::QNetwork Network>
+  void copy_later(Network& network) {
+    pending_.reset();
+    if constexpr (requires(std::function<void()> wait) { network.before_next_change(wait); }) {
+      auto copy = std::make_shared<detail::PendingCopy>();
+      copy->online = network.parameters();
+      copy->target = network.target_parameters();
+      copy->optimizer = network.optimizer_state();
+      if (network.before_next_change([done = copy->done] { done->wait(); })) {
+        describe(network);
+        pending_ = std::move(copy);
+        return;
+      }
+    }
+    copy_from(network);
+  }
+
+  void finish_copy() {
+    const auto copy = std::exchange(pending_, nullptr);  // its end lets the network go on
+    if (!copy) return;
+    online.assign(copy->online.begin(), copy->online.end());
+    target.assign(copy->target.begin(), copy->target.end());
+    optimizer.assign(copy->optimizer.begin(), copy->optimizer.end());
   }
 
   /// Gives the network this state. Throws LayoutMismatch when it is another network, InvalidArgument when its
@@ -91,6 +134,16 @@ struct Checkpoint {
     network.set_parameters(online);
     network.set_target_parameters(target);
   }
+
+ private:
+  template <nn::QNetwork Network>
+  void describe(Network& network) {
+    info.network = to_string(network.network());
+    info.parameters = network.parameters().size();
+    info.optimizer_steps = network.optimizer_steps();
+  }
+
+  std::shared_ptr<const detail::PendingCopy> pending_;
 };
 
 namespace detail {
@@ -180,14 +233,14 @@ struct CheckpointStatistics {
   bool is_failing = false;            ///< the last attempt failed: an alarm
 };
 
-/// Writes checkpoints by a thread of its own: the caller only copies. Each is read again after it was written, from
+/// Writes checkpoints by a thread of its own, which also copies what the caller has put off. Each is read again after it was written, from
 /// the disk where the system allows that; then older ones are removed, but for the last few and the best. What
 /// goes wrong is said in a sentence and counted, and the checkpoints that are there stay.
 ///
 /// Thread-safe, but for one caller of `take` and `flush` at a time. Memory: one copy of networks and optimizer.
 ///
 ///     CheckpointWriter writer(directory, {.keep = 3});
-///     if (is_due) writer.take([&](Checkpoint& c) { c.copy_from(network); ... });   // on the step's boundary
+///     if (is_due) writer.take([&](Checkpoint& c) { c.copy_later(network); ... });   // between two steps
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(RunDirectory& directory, const CheckpointOptions& options = {});
@@ -198,7 +251,7 @@ class CheckpointWriter {
   /// Finishes the checkpoint that is being written.
   ~CheckpointWriter();
 
-  /// Calls `fill(checkpoint)`, which is to copy all of it, and lets the thread write it. False, and nothing is
+  /// Calls `fill(checkpoint)`, which is to copy all of it, now or later, and lets the thread write it. False, and nothing is
   /// called, while the one before is still being written.
   template <class Fill>
   bool take(Fill&& fill) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 #include <troop/core/memory.hpp>
 #include <troop/core/thread_pool.hpp>
 #include <troop/core/view.hpp>
+#include <troop/nn/detail/change_gate.hpp>
 #include <troop/nn/detail/convolution.hpp>
 #include <troop/nn/detail/matrix_product.hpp>
 #include <troop/nn/initialize.hpp>
@@ -123,6 +125,10 @@ class EigenNetwork {
     plan();
   }
 
+  EigenNetwork(EigenNetwork&&) = default;
+  EigenNetwork& operator=(EigenNetwork&&) = default;
+  ~EigenNetwork() { gate_.pass(); }
+
   const Network& network() const noexcept { return network_; }
   const TrainOptions& options() const noexcept { return options_; }
 
@@ -175,6 +181,7 @@ class EigenNetwork {
       return result;
     }
     const auto factor = static_cast<float>(clip_factor(norm, options_.max_gradient_norm));
+    gate_.pass();
     training.optimizer.begin_step();
     for_each_chunk([&](std::size_t, std::size_t first, std::size_t count) {
       training.optimizer.update(online_.values, training.gradient(0), factor, first, count);
@@ -192,10 +199,12 @@ class EigenNetwork {
   }
   void set_parameters(std::span<const float> values) {
     check("parameters", values.size(), online_.values.size());
+    gate_.pass();
     online_.assign(values);
   }
   void set_target_parameters(std::span<const float> values) {
     check("target parameters", values.size(), online_.values.size());
+    gate_.pass();
     training().target.assign(values);
   }
 
@@ -206,7 +215,15 @@ class EigenNetwork {
   /// Optimizer's state (see there), for checkpoints.
   std::span<const float> optimizer_state() { return training().optimizer.state(); }
   void set_optimizer_state(std::uint64_t steps, std::span<const float> state) {
+    gate_.pass();
     training().optimizer.set_state(steps, state);
+  }
+
+  /// Calls `wait` once, before `parameters()`, `target_parameters()` or `optimizer_state()` change for the next time, or
+  /// the network ends: until it returns another thread may read what these gave. True: it will be called.
+  bool before_next_change(std::function<void()> wait) {
+    gate_.close(std::move(wait));
+    return true;
   }
 
   /// The gradient of the last `train_step` before clipping, in the order of the parameters; empty before the
@@ -636,6 +653,7 @@ class EigenNetwork {
     return *training_;
   }
 
+  detail::ChangeGate gate_;  // first, for it is the first that an assignment changes
   Network network_;
   TrainOptions options_;
   Weights online_;
