@@ -143,9 +143,9 @@ TEST_CASE("a network whose copy was put off waits before it changes, and only th
     nn::EigenNetwork online(network, 1);
     online.sync_target();
     online.set_parameters(nn::EigenNetwork(network, 2).parameters());
-    Checkpoint before;
+    Checkpoint before, later;
+    before.info.mean_return = later.info.mean_return = 1.0;  // NaN equals nothing
     before.copy_from(online);
-    Checkpoint later;
     later.copy_later(online);
     CHECK(later.online.empty());
     std::atomic<bool> is_changed = false;
@@ -174,9 +174,13 @@ TEST_CASE("a network whose copy was put off waits before it changes, and only th
   CheckpointWriter writer(run);
   for (int i = 0; i < 20; ++i) {
     Checkpoint before;
+    before.info.mean_return = i;
     before.copy_from(online);
-    while (!writer.take([&](Checkpoint& c) { c.copy_later(online); }))
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto fill = [&](Checkpoint& c) {
+      c.copy_later(online);
+      c.info.mean_return = i;
+    };
+    while (!writer.take(fill)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     online.set_parameters(std::vector<float>(other.size(), static_cast<float>(i)));
     online.sync_target();
     CHECK(writer.flush(Deadline::never()));
