@@ -32,7 +32,7 @@ endfunction()
 
 function(configure source build)
   set(configure_command ${CMAKE_COMMAND} -G ${GENERATOR} -S ${source} -B ${build}
-      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN} PARENT_SCOPE)
+      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_BUILD_TYPE=None ${ARGN} PARENT_SCOPE)
 endfunction()
 
 # install([<cache setting>...]): configures troop afresh, builds its libraries and installs it.
