@@ -427,7 +427,8 @@ TEST_CASE("a name is looked up anew at each attempt") {
   CHECK(client.flush(Deadline::after(30s)) == Outcome::ok);
   CHECK(calls == 3);
   REQUIRE(lines.all().size() == 2);
-  CHECK(lines.all()[0] == "cannot reach " + options.connect + ": Host not found (authoritative); trying again");
+  CHECK(lines.all()[0] ==
+        "cannot reach " + options.connect + ": Host not found (authoritative); trying again");
 }
 
 TEST_CASE("nobody waits for a name server that does not answer") {
