@@ -9,6 +9,7 @@
 #include <span>
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -47,7 +48,11 @@ namespace detail {
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
 inline bool has_float16_instructions() noexcept {
-  return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  static const bool has = [] {  // Clang 14 does not know this one in __builtin_cpu_supports
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return has;
 }
 
 /// Converts eights of values and returns how many values those were.
