@@ -101,7 +101,7 @@ class TwoStreams final : public spdlog::sinks::base_sink<std::mutex> {
   std::FILE *out_, *warnings_;
 };
 
-std::string text_of(const char* format, std::va_list arguments) {
+[[gnu::format(printf, 1, 0)]] std::string text_of(const char* format, std::va_list arguments) {
   std::va_list again;
   va_copy(again, arguments);
   const int size = std::vsnprintf(nullptr, 0, format, again);
