@@ -17,6 +17,9 @@
 #include <thread>
 #include <utility>
 
+#include <troop/net/detail/asio.hpp>
+#include <troop/net/detail/packed_insert.hpp>
+
 #include "fuzz.hpp"
 
 namespace troop::fuzz {
